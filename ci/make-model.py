@@ -126,6 +126,80 @@ TESTS = {
     "tiny-qwen2vl": dict(architecture="qwen2vl", keys={"rope.dimension_sections": [2, 3, 3, 0]}),
     "tiny-qwen3vl": dict(architecture="qwen3vl", head_dim=32, keys={"rope.dimension_sections": [6, 5, 5, 0]}),
     "tiny-qwen3vlmoe": dict(architecture="qwen3vlmoe", head_dim=32, experts=(8, 2, 64), keys={"rope.dimension_sections": [6, 5, 5, 0]}),
+    # Of three layers two have linear attention, the last one among them.
+    "tiny-qwen35": dict(architecture="qwen35", layers=5, head_dim=32, part=0.5, linear=(2, 4, 16), keys={"full_attention_interval": 3}),
+    "tiny-qwen35moe": dict(architecture="qwen35moe", layers=4, head_dim=32, part=0.25, linear=(2, 6, 32), experts=(8, 3, 64)),
+    "tiny-qwen3next": dict(
+        architecture="qwen3next", layers=4, head_dim=32, part=0.25, linear=(2, 4, 32), experts=(8, 3, 64), keys={"full_attention_interval": 2}
+    ),
+    # As in Granite 4, a network beside the experts.
+    "tiny-granitemoe-shared": dict(
+        architecture="granitemoe",
+        experts=(8, 2, 128),
+        keys={
+            "expert_shared_feed_forward_length": 64,
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "attention.scale": 0.0625,
+            "logit_scale": 8.0,
+        },
+    ),
+    # The first layer is without experts, and the last one guesses more tokens.
+    "tiny-glm4moe": dict(
+        architecture="glm4moe",
+        layers=5,
+        head_dim=32,
+        part=0.5,
+        experts=(8, 3, 64),
+        keys={
+            "leading_dense_block_count": 1,
+            "nextn_predict_layers": 1,
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.5,
+            "expert_gating_func": 2,
+        },
+    ),
+    "tiny-ernie4_5-moe": dict(
+        architecture="ernie4_5-moe",
+        tied=True,
+        experts=(8, 3, 64),
+        keys={"interleave_moe_layer_step": 1, "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_shared_feed_forward_length": 128},
+    ),
+    "tiny-bailingmoe2": dict(
+        architecture="bailingmoe2",
+        heads=2,
+        kv_heads=1,
+        head_dim=32,
+        part=0.5,
+        experts=(16, 4, 64),
+        keys={
+            "leading_dense_block_count": 1,
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "expert_gating_func": 2,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+        },
+    ),
+    "tiny-dots1": dict(
+        architecture="dots1",
+        kv_heads=4,
+        experts=(8, 2, 64),
+        keys={
+            "leading_dense_block_count": 1,
+            "expert_shared_count": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "expert_gating_func": 2,
+        },
+    ),
+    "tiny-bailingmoe": dict(
+        architecture="bailingmoe",
+        experts=(8, 3, 64),
+        keys={"expert_shared_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.0},
+    ),
 }
 # Encoders: one of each kind, with all that files of it may have.
 ENCODERS = {
@@ -137,6 +211,14 @@ ENCODERS = {
     "tiny-nomic-bert": dict(architecture="nomic-bert", pooling=gguf.PoolingType.MEAN),
 }
 TEST_TOKENS = 24
+
+# Architectures with a bias for choosing experts, and how far its numbers spread: scores are those of a sigmoid, or of a softmax of few.
+SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "ernie4_5-moe": 0.1}
+
+# Linear attention in most layers, gates of softmax attention in the others.
+HYBRID = ("qwen35", "qwen35moe", "qwen3next")
+# Beside experts a network that every token goes through.
+SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
 LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True}
@@ -237,10 +319,10 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
-    texts and for long ones."""
+    texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each."""
     m = Writer(path, architecture, seed)
     m.file.add_name("random weights")
     m.key("block_count", layers)
@@ -259,9 +341,19 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if experts:
         for key, value in zip(("expert_count", "expert_used_count", "expert_feed_forward_length"), experts):
             m.key(key, value)
-    if architecture == "qwen2moe":
+    if linear:
+        key_heads, value_heads, size = linear
+        for key, value in (("conv_kernel", 4), ("group_count", key_heads), ("time_step_rank", value_heads), ("state_size", size)):
+            m.key(f"ssm.{key}", value)
+        m.key("ssm.inner_size", value_heads * size)
+        period = (keys or {}).get("full_attention_interval", 4)
+    if architecture in ("qwen35", "qwen35moe"):
+        third = rotated // 6
+        m.key("rope.dimension_sections", [rotated // 2 - 2 * third, third, third, 0])
+    if architecture in SHARED:
         m.key("expert_shared_feed_forward_length", between)
-    for key, value in (keys or {}).items():
+    told = keys or {}
+    for key, value in told.items():
         m.key(key, value)
     m.tokenizer(vocabulary)
     if labels:
@@ -279,7 +371,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         for name, most in (("short", 2), ("long", 16)):
             m.file.add_tensor(f"rope_factors_{name}.weight", np.linspace(1, most, rotated // 2, dtype=np.float32))
     queries, keys = heads * head_dim, kv_heads * head_dim
-    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon"), architecture in ("phi3", "chatglm", "glm4")
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"), architecture in ("phi3", "chatglm", "glm4")
 
     def norm(name):
         m.vector(name + ".weight", width, 1)
@@ -290,15 +382,19 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         layer = f"blk.{i}."
         if architecture not in ("olmo2", "exaone4"):
             norm(layer + "attn_norm")
-        inputs = [("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width)]
+        is_linear = linear and (i + 1) % period
+        if is_linear:
+            linear_attention(m, kind, i, width, *linear)
+        # Of each head, its gates follow its queries.
+        inputs = [("attn_q", queries * (2 if architecture in HYBRID else 1), width), ("attn_k", keys, width), ("attn_v", keys, width)]
         if fused_qkv:
             inputs = [("attn_qkv", queries + 2 * keys, width)]
-        for role, rows, cols in inputs + [("attn_output", width, queries)]:
+        for role, rows, cols in [] if is_linear else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "stablelm")
+            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe", "stablelm")
             if architecture in ("gpt-oss", "starcoder2", "gptneox") or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "olmo2"):
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "olmo2", "glm4moe", "bailingmoe2", "dots1") + HYBRID and not is_linear:
             whole = architecture == "olmo2"
             m.vector(layer + "attn_q_norm.weight", queries if whole else head_dim, 1)
             m.vector(layer + "attn_k_norm.weight", keys if whole else head_dim, 1)
@@ -307,7 +403,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
-        by_attention = architecture in ("gpt-oss", "seed_oss")
+        by_attention = architecture in ("gpt-oss", "seed_oss", "glm4moe") + HYBRID
         if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon"):
             norm(layer + ("post_attention_norm" if by_attention else "ffn_norm"))
 
@@ -325,23 +421,48 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                     # Far enough from 0 that some gates are clamped.
                     m.vector(f"{layer}{role}{end}.bias", (count, rows), 0, 0.1 if role == "ffn_down" else 4.0)
 
-        if experts:
+        if experts and i >= told.get("leading_dense_block_count", 0):
             count, _, own = experts
             m.matrix(layer + "ffn_gate_inp.weight", count, width, Type.F32)
             if architecture == "gpt-oss":
                 m.vector(layer + "ffn_gate_inp.bias", count, 0)
+            if architecture in SELECTION:
+                # Far enough from 0 that some experts are chosen for it.
+                m.vector(layer + "exp_probs_b.bias", count, 0, SELECTION[architecture])
             network("_exps", own, count)
-        if architecture == "qwen2moe":
-            m.vector(layer + "ffn_gate_inp_shexp.weight", width, 0)
-            network("_shexp", between)
-        if not experts:
+            all_shared = told.get("expert_shared_count", 0) * own
+            if architecture in SHARED:
+                m.vector(layer + "ffn_gate_inp_shexp.weight", width, 0)
+                all_shared = between
+            all_shared = told.get("expert_shared_feed_forward_length", all_shared)
+            if all_shared:
+                network("_shexp", all_shared)
+        else:
             network("", between)
+        if i >= layers - told.get("nextn_predict_layers", 0):
+            m.matrix(layer + "nextn.eh_proj.weight", width, 2 * width, kind("nextn.eh_proj", i))
+            for name in ("enorm", "hnorm", "shared_head_norm"):
+                m.vector(f"{layer}nextn.{name}.weight", width, 1)
     norm("output_norm")
     if labels:
         m.matrix("cls.output.weight", len(labels), width, Type.F16)
     elif not tied:
         m.matrix("output.weight", vocabulary, width, kind("output", 0))
     m.finish()
+
+
+def linear_attention(m, kind, i, width, key_heads, value_heads, size):
+    """A layer's linear attention by the gated delta rule."""
+    layer, values = f"blk.{i}.", value_heads * size
+    channels = 2 * key_heads * size + values
+    decays = [("ssm_ba", 2 * value_heads)] if m.architecture == "qwen3next" else [("ssm_beta", value_heads), ("ssm_alpha", value_heads)]
+    for role, rows in [("attn_qkv", channels), ("attn_gate", values)] + decays:
+        m.matrix(f"{layer}{role}.weight", rows, width, kind(role, i))
+    m.vector(layer + "ssm_conv1d.weight", (channels, 4), 0.25, 0.3)
+    m.vector(layer + "ssm_dt.bias", value_heads, 0, 1.0)
+    m.file.add_tensor(layer + "ssm_a", -m.random.uniform(0.05, 2, value_heads).astype(np.float32))
+    m.vector(layer + "ssm_norm.weight", size, 1)
+    m.matrix(layer + "ssm_out.weight", width, values, kind("ssm_out", i))
 
 
 def write_encoder(path, seed, kind, architecture, heads, pooling, width=64, fused=True, layers=3, between=128, vocabulary=320):
@@ -455,7 +576,7 @@ def main():
     if a.experts:
         count, used = (int(n) for n in a.experts.split(","))
         experts = (count, used, between)
-    elif a.architecture.endswith("moe") or a.architecture == "gpt-oss":
+    elif a.architecture.endswith("moe") or a.architecture in ("gpt-oss", *SELECTION):
         p.error(f"{a.architecture} needs --experts")
     kinds = by_role(a.layers)[a.weights]
     keys = KEYS.get(a.architecture)

@@ -56,7 +56,10 @@ def softcap(x, cap):
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2", "cohere2", "command-r")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "internlm2", "cohere2", "command-r")
+# Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
+# softmax, 2 is sigmoid.
+DEEPSEEK = {"glm4moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1}
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Attention and the feed-forward network take the same numbers.
@@ -74,7 +77,8 @@ class Model:
         self.architecture = self.meta["general.architecture"]
         self.gemma = self.architecture.startswith("gemma")
         self.gpt_oss = self.architecture == "gpt-oss"
-        self.layers, self.heads, self.hidden = self.get("block_count"), self.get("attention.head_count"), self.get("embedding_length")
+        self.layers = self.get("block_count") - self.get("nextn_predict_layers", 0)
+        self.heads, self.hidden = self.get("attention.head_count"), self.get("embedding_length")
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
         self.head_dim = self.get("attention.key_length", self.hidden // self.heads)
         self.rms_norms = self.get("attention.layer_norm_rms_epsilon") is not None
@@ -201,6 +205,44 @@ class Model:
         row = {1: x.mean(0), 2: x[0], 3: x[-1]}[self.get("pooling_type")]
         return (row / np.sqrt((row * row).sum())).astype("<f4")
 
+    def linear_attention(self, x, layer):
+        """The gated delta rule: each head of values keeps a matrix, to which each token adds."""
+
+        def weight(role):
+            return self.weight(f"blk.{layer}.{role}")
+
+        # In f64, products with weights, too: norms of short heads make their errors larger.
+        x = x.astype(np.float64)
+        n, size = len(x), self.get("ssm.state_size")
+        key_heads, value_heads = self.get("ssm.group_count"), self.get("ssm.time_step_rank")
+        each = value_heads // key_heads
+        mixed, kernel = x @ weight("attn_qkv.weight").T, weight("ssm_conv1d.weight").astype(np.float64)
+        width = kernel.shape[1]
+        before = np.concatenate([np.zeros((width - 1, mixed.shape[1])), mixed])
+        convolved = silu(sum(before[i : i + n] * kernel[:, i] for i in range(width)))
+        q, k, v = np.split(convolved, [key_heads * size, 2 * key_heads * size], -1)
+        q, k = (y.reshape(n, key_heads, size) for y in (q, k))
+        q, k = (y / np.sqrt((y * y).sum(-1, keepdims=True) + self.eps) for y in (q, k))
+        if self.architecture == "qwen3next":
+            # The values' heads of a head of keys follow each other, and so do their numbers of each kind.
+            beta, alpha = np.split((x @ weight("ssm_ba.weight").T).reshape(n, key_heads, 2 * each), 2, -1)
+            beta, alpha = beta.reshape(n, -1), alpha.reshape(n, -1)
+            q, k = np.repeat(q, each, axis=1), np.repeat(k, each, axis=1)
+        else:
+            beta, alpha = (x @ weight(f"ssm_{role}.weight").T for role in ("beta", "alpha"))
+            q, k = np.tile(q, (1, each, 1)), np.tile(k, (1, each, 1))
+        beta = 1 / (1 + np.exp(-beta.astype(np.float64)))
+        decay = np.exp(np.log1p(np.exp(alpha.astype(np.float64) + weight("ssm_dt.bias"))) * weight("ssm_a"))
+        v = v.reshape(n, value_heads, size)
+        state, y = np.zeros((value_heads, size, size)), np.empty_like(v)
+        for t in range(n):
+            state *= decay[t][:, None, None]
+            difference = beta[t][:, None] * (v[t] - np.einsum("hji,hi->hj", state, k[t]))
+            state += difference[:, :, None] * k[t][:, None, :]
+            y[t] = np.einsum("hji,hi->hj", state, q[t]) / np.sqrt(size)
+        y = norm(y, weight("ssm_norm.weight"), self.eps) * silu((x @ weight("attn_gate.weight").T).reshape(v.shape))
+        return (y.reshape(n, -1) @ weight("ssm_out.weight").T).astype(np.float32)
+
     def normed(self, x, name):
         """A norm, if the model has it."""
         weight, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
@@ -209,6 +251,8 @@ class Model:
         return norm(x, weight, self.eps) if self.rms_norms else layer_norm(x, weight, 0 if bias is None else bias, self.eps)
 
     def attention(self, x, layer):
+        if self.weight(f"blk.{layer}.ssm_out.weight") is not None:
+            return self.linear_attention(x, layer)
         n = len(x)
         local = self.architecture == "phi3"
         if self.architecture in PERIODS:
@@ -226,7 +270,7 @@ class Model:
 
         def linear(role, heads):
             y, bias = x @ part(role, "weight").T, part(role, "bias")
-            return (y if bias is None else y + bias).reshape(n, heads, self.head_dim)
+            return (y if bias is None else y + bias).reshape(n, heads, -1)
 
         def normed(y, role):
             """Norms of heads; of OLMo 2, of all heads together."""
@@ -241,7 +285,9 @@ class Model:
             still = layer % 4 == 3 if self.architecture == "smollm3" else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
             return y if still else self.rotate(y, local)
 
-        q = rotated(normed(linear("attn_q", self.heads), "attn_q_norm"))
+        q = linear("attn_q", self.heads)
+        q, gate = q[..., : self.head_dim], q[..., self.head_dim :]
+        q = rotated(normed(q, "attn_q_norm"))
         k = rotated(normed(linear("attn_k", self.kv_heads), "attn_k_norm"))
         v = linear("attn_v", self.kv_heads).astype(np.float64)
         # Consecutive heads of queries share a head of keys and values.
@@ -258,7 +304,10 @@ class Model:
             share = softmax(np.concatenate([scores, sinks], -1))[..., :-1]
         else:
             share = softmax(scores)
-        seen = np.einsum("hij,jhd->ihd", share, v).reshape(n, -1).astype(np.float32)
+        seen = np.einsum("hij,jhd->ihd", share, v)
+        if gate.size:
+            seen = seen / (1 + np.exp(-gate.astype(np.float64)))
+        seen = seen.reshape(n, -1).astype(np.float32)
         bias = self.weight(f"blk.{layer}.attn_output.bias")
         y = seen @ self.weight(f"blk.{layer}.attn_output.weight").T
         return y if bias is None else y + bias
@@ -290,14 +339,28 @@ class Model:
             return network(x, (gate, up, down))
         routed = x @ weight("gate_inp").T
         bias = self.weight(f"blk.{layer}.ffn_gate_inp.bias")
-        score = softmax((routed if bias is None else routed + bias).astype(np.float64))
-        chosen = np.argsort(-score, axis=-1, kind="stable")[:, : self.get("expert_used_count")]
+        routed = (routed if bias is None else routed + bias).astype(np.float64)
+        kind = self.get("expert_gating_func", 0) or DEEPSEEK.get(self.architecture, 1)
+        score = 1 / (1 + np.exp(-routed)) if kind == 2 else softmax(routed)
+        bias = self.weight(f"blk.{layer}.exp_probs_b.bias")
+        merit = score if bias is None else score + bias
+        groups = self.get("expert_group_count", 1)
+        if groups > 1:
+            own = merit.reshape(len(x), groups, -1)
+            best = np.sort(own, axis=-1)[..., -2:].sum(-1)
+            order = np.argsort(-best, axis=-1, kind="stable")
+            np.put_along_axis(own, order[:, self.get("expert_group_used_count") :, None], -np.inf, 1)
+            merit = own.reshape(len(x), -1)
+        chosen = np.argsort(-merit, axis=-1, kind="stable")[:, : self.get("expert_used_count")]
         factor = np.take_along_axis(score, chosen, -1)
-        if self.get("expert_weights_norm", self.architecture != "qwen2moe"):
-            factor /= factor.sum(-1, keepdims=True)
+        usual = self.architecture == "ernie4_5-moe" or self.architecture not in ("qwen2moe", *DEEPSEEK)
+        if kind == 3 or self.get("expert_weights_norm", usual):
+            factor /= factor.sum(-1, keepdims=True) + 1e-20
         factor *= self.get("expert_weights_scale", 0) or 1
         y = np.zeros_like(x)
-        if weight("gate_inp_shexp") is not None:
+        if weight("gate_inp_shexp") is None:
+            y += 0 if weight("gate_shexp") is None else network(x, named("_shexp"))
+        else:
             gate = 1 / (1 + np.exp(-(x @ weight("gate_inp_shexp").astype(np.float64))))
             y += gate[:, None].astype(np.float32) * network(x, named("_shexp"))
         biases = [self.weight(f"blk.{layer}.ffn_{role}_exps.bias") for role in ("gate", "up", "down")]
@@ -321,7 +384,7 @@ class Model:
                 x = x + self.attention(normed(x, "attn_norm"), layer) + self.feed_forward(normed(x, own), layer)
                 continue
             # Some files name the norm in front of the feed-forward network by what is before it.
-            by_attention = self.architecture in ("gpt-oss", "seed_oss")
+            by_attention = self.architecture in ("gpt-oss", "seed_oss", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
             behind, before = ("", "post_attention_norm") if by_attention else ("post_attention_norm", "ffn_norm")
             factor = np.float32(self.residual_scale)
             x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)

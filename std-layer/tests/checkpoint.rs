@@ -35,7 +35,7 @@ fn assert_alike(got: &[f32], want: &[f32], what: &str) {
     }
 }
 
-/// Small models without experts, and with them: Mixtral, Qwen's, with one expert, too, and gpt-oss. No configuration has a factor for what experts give.
+/// Small models without experts, and with them: Mixtral, Qwen's, with one expert, too, gpt-oss, and those of DeepSeek's kind. No configuration has a factor for what experts give.
 fn all() -> Vec<Tiny> {
     let dense = [
         "llama",
@@ -58,6 +58,7 @@ fn all() -> Vec<Tiny> {
         "command-r",
         "starcoder2",
         "stablelm",
+        "qwen35",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -66,6 +67,9 @@ fn all() -> Vec<Tiny> {
         Tiny::new("qwen3moe", None),
         Tiny { experts: Some((1, 1)), ..Tiny::new("qwen3moe", None) },
         Tiny::new("gpt-oss", None),
+        Tiny::new("glm4moe", None),
+        Tiny::new("ernie4_5-moe", None),
+        Tiny::new("dots1", None),
     ];
     dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }
@@ -91,7 +95,7 @@ fn logits_are_those_of_gguf_files() {
                 model.verify().unwrap();
                 // Matrices are as they were stored: blocks are experts' alone.
                 let weights = model.weights().unwrap();
-                for matrix in weights.layers[0].experts.iter().flat_map(|experts| experts.matrices()) {
+                for matrix in weights.layers[1].experts.iter().flat_map(|experts| experts.matrices()) {
                     assert_eq!(matrix.format(), format, "{what}");
                 }
                 let dense = if Some(format) == blocks { Some(QuantFormat::Bf16) } else { format };

@@ -170,7 +170,12 @@ fn a_log_probability_moves_four_bytes() {
 /// are not continued, here or there, and what follows is as if the tokens had been read.
 #[test]
 fn a_step_ahead() {
-    let tiny = Tiny::new("llama", Some(QuantFormat::Q4_1));
+    for name in ["llama", "qwen35"] {
+        step_ahead(Tiny { layers: 2, ..Tiny::new(name, Some(QuantFormat::Q4_1)) });
+    }
+}
+
+fn step_ahead(tiny: Tiny) {
     let model = tiny.open();
     let penalised = Sampling { repetition: 1.3, temperature: 0.8, seed: 7, ..Sampling::default() };
     for (how, at_once) in [(Sampling::greedy(), 0), (penalised.clone(), 0), (penalised, 1)] {

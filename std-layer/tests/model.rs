@@ -12,13 +12,13 @@ mod refused;
 use std::io::Write;
 use std::path::Path;
 
-use draft::{architectures, is_encoder, is_mixture, layer_norms, Draft};
+use draft::{architectures, is_deepseek, is_encoder, is_hybrid, is_mixture, layer_norms, Draft};
 use gllm_kernels_std::backend::CpuBackend;
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{
-    Architecture, Classifier, Config, Experts, Gate, Generator, Layer, Matrix, Model, ModelError, Norm,
-    NormWeights, Options, Pooling, Rope,
+    Architecture, Classifier, Config, Experts, Gate, Generator, Groups, Layer, LinearAttention, Matrix,
+    Model, ModelError, Norm, NormWeights, Options, Pooling, Rope, Scoring, Shared,
 };
 use gllm_kernels_std::AlignedVec;
 
@@ -53,12 +53,31 @@ fn every_architecture_has_its_configuration() {
         let sizes =
             (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
         let gpt_oss = name == "gpt-oss";
-        let dense = if is_mixture(name) && name != "qwen2moe" { 0 } else { 64 };
+        let (mixture, deepseek) = (is_mixture(name), is_deepseek(name));
+        let dense = if mixture && !deepseek { 0 } else { 64 };
         assert_eq!(sizes, (24, 32, 7, 4, 2, 16, dense, 128), "{name}");
-        let shared = name == "qwen2moe";
-        let (normalised, biases) = (!shared, gpt_oss);
-        let experts = Experts { count: 4, used: 2, intermediate: 32, normalised, biases, scale: 1.0, shared };
-        assert_eq!(c.experts, is_mixture(name).then_some(experts));
+        let is = |names: &[&str]| names.contains(&name);
+        let experts = Experts {
+            count: 4,
+            used: 2,
+            intermediate: 32,
+            scoring: match name {
+                "glm4moe" | "bailingmoe2" | "dots1" => Scoring::Sigmoid,
+                _ => Scoring::Softmax,
+            },
+            selection_bias: deepseek && name != "bailingmoe",
+            groups: None,
+            normalised: name == "ernie4_5-moe" || !deepseek && name != "qwen2moe",
+            biases: gpt_oss,
+            scale: 1.0,
+            shared: match name {
+                "qwen2moe" | "qwen35moe" | "qwen3next" => Some(Shared { intermediate: 64, gated: true }),
+                _ => deepseek.then_some(Shared { intermediate: 32, gated: false }),
+            },
+        };
+        assert_eq!(c.experts, mixture.then_some(experts));
+        let all: Vec<_> = c.layer.iter().map(|layer| layer.experts).collect();
+        assert_eq!(all, [mixture && !deepseek, mixture, mixture, mixture, mixture, mixture, mixture]);
         assert_eq!((c.architecture, c.attention_scale), (architecture, 0.25));
         if name == "minicpm" {
             // Where files do not say them, factors follow from 7 layers and a width of 32.
@@ -69,7 +88,6 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.norm_eps, 1e-5);
         }
         assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
-        let is = |names: &[&str]| names.contains(&name);
         let gemma = name.starts_with("gemma");
         if name != "minicpm" {
             assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
@@ -100,7 +118,8 @@ fn every_architecture_has_its_configuration() {
             (c.attention_sinks, c.attention_output_bias),
             (gpt_oss, gpt_oss || bert || jina || biased)
         );
-        let qk_norm = is(&["gemma3", "exaone4", "olmo2"]) || name.starts_with("qwen3");
+        let qk_norm =
+            is(&["gemma3", "exaone4", "olmo2", "bailingmoe2", "dots1"]) || name.starts_with("qwen3");
         let post_norms = is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, name == "olmo2");
@@ -108,6 +127,12 @@ fn every_architecture_has_its_configuration() {
             || name.starts_with("qwen2")
             || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2"]);
         assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
+        let hybrid = is_hybrid(name);
+        let (tiled, decay_heads) = if name == "qwen3next" { (false, 2) } else { (true, 4) };
+        let linear = LinearAttention { key_heads: 2, value_heads: 4, size: 8, taps: 4, tiled, decay_heads };
+        assert_eq!((c.attention_gates, c.linear_attention), (hybrid, hybrid.then_some(linear)));
+        let linear: Vec<_> = c.layer.iter().map(|layer| layer.linear).collect();
+        assert_eq!(linear, [hybrid, hybrid, hybrid, false, hybrid, hybrid, hybrid]);
         let neighbours = is(&[
             "llama",
             "mistral3",
@@ -118,6 +143,8 @@ fn every_architecture_has_its_configuration() {
             "chatglm",
             "glm4",
             "ernie4_5",
+            "ernie4_5-moe",
+            "bailingmoe",
             "internlm2",
             "cohere2",
             "command-r",
@@ -133,8 +160,8 @@ fn every_architecture_has_its_configuration() {
         };
         if name == "gemma3" {
             assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
-            let global = Layer { window: None, rope: 0 };
-            let local = Layer { window: Some(8), rope: 1 };
+            let global = Layer::default();
+            let local = Layer { window: Some(8), rope: 1, ..global };
             assert_eq!(c.layer, [local, local, local, local, local, global, local]);
             assert_eq!(c.windows(), [Some(8), None]);
         } else if name == "smollm3" {
@@ -153,7 +180,7 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(windows, [true, true, true, false, true, true, true]);
         } else if name == "phi3" {
             assert_eq!(c.ropes, [rope(1e6)]);
-            assert_eq!(c.layer, [Layer { window: Some(8), rope: 0 }; 7]);
+            assert_eq!(c.layer, [Layer { window: Some(8), ..Layer::default() }; 7]);
         } else if gpt_oss || name == "gemma2" {
             // Every second layer sees all, and all rotate alike.
             assert_eq!(c.ropes, [rope(1e6)]);
@@ -162,7 +189,7 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(windows, [local, global, local, global, local, global, local]);
         } else {
             assert_eq!(c.ropes, [rope(1e6)]);
-            assert_eq!(c.layer, [Layer { window: None, rope: 0 }; 7]);
+            assert!(c.layer.iter().all(|layer| layer.rope == 0));
             assert_eq!(c.windows(), [None]);
         }
     }
@@ -186,17 +213,34 @@ fn weights_have_the_shapes_of_the_configuration() {
         assert_eq!(table(&w.token_types), normed.then_some((2, 32)));
         assert_eq!(both(&w.embedding_norm), normed.then_some((32, 32)));
         assert_eq!(w.layers.len(), 7);
-        for l in &w.layers {
+        for (i, l) in w.layers.iter().enumerate() {
             let shape = |m: Matrix<'_>| (m.rows(), m.cols());
-            assert_eq!([l.q, l.k, l.v, l.output].map(shape), [(64, 32), (32, 32), (32, 32), (32, 64)]);
+            let inputs = [l.q, l.k, l.v, l.output].map(shape);
+            let linear = c.layer[i].linear;
+            if linear {
+                assert_eq!(inputs, [(16, 32), (16, 32), (32, 32), (32, 32)]);
+            } else {
+                let queries = if c.attention_gates { 128 } else { 64 };
+                assert_eq!(inputs, [(queries, 32), (32, 32), (32, 32), (32, 64)]);
+            }
+            let of_linear = l.linear.as_ref().map(|of| {
+                let decays = of.decays.iter().map(|&m| shape(m)).collect::<Vec<_>>();
+                let lens = [&of.convolution, &of.decay_bias, &of.rate, &of.norm].map(Vec::len);
+                (shape(of.gates), decays, lens)
+            });
+            let decays = if name == "qwen3next" { vec![(8, 32)] } else { vec![(4, 32); 2] };
+            assert_eq!(of_linear, linear.then_some(((32, 32), decays, [4 * 64, 4, 4, 8])));
             let dense = l.feed_forward.map(|of| (of.gate.map(shape), [of.up, of.down].map(shape)));
-            let gate = c.gated.then_some((64, 32));
-            assert_eq!(dense, (c.intermediate > 0).then_some((gate, [(64, 32), (32, 64)])));
+            let n = c.between(i);
+            let gate = c.gated.then_some((n, 32));
+            assert_eq!(dense, (n > 0).then_some((gate, [(n, 32), (32, n)])));
             assert_eq!([&l.up_bias, &l.down_bias].map(len), [only(c.up_bias, 64), only(c.down_bias, 32)]);
             assert_eq!([&l.attention_sum_norm, &l.ffn_sum_norm].map(both), [normed.then_some((32, 32)); 2]);
             let experts = l.experts.as_ref();
             let experts = experts.map(|of| (shape(of.router), of.matrices().map(shape).collect::<Vec<_>>()));
-            assert_eq!(experts, c.experts.map(|_| ((4, 32), vec![(32, 32); 12])));
+            assert_eq!(experts, c.layer[i].experts.then(|| ((4, 32), vec![(32, 32); 12])));
+            let selection = l.experts.as_ref().and_then(|of| of.selection_bias.as_ref()).map(Vec::len);
+            assert_eq!(selection, only(l.experts.is_some() && c.experts.unwrap().selection_bias, 4));
             let own = c.input_norms && !c.shared_norm;
             assert_eq!([&l.attention_norm, &l.ffn_norm].map(len), [only(c.input_norms, 32), only(own, 32)]);
             // Without biases, they are zeros.
@@ -204,7 +248,7 @@ fn weights_have_the_shapes_of_the_configuration() {
             assert_eq!(len(&l.attention_norm_bias), only(centred, 32));
             assert_eq!(len(&l.ffn_norm_bias), only(centred && own, 32));
             let of_heads = if c.qk_norm_whole { [64, 32] } else { [16, 16] };
-            assert_eq!([&l.q_norm, &l.k_norm].map(len), of_heads.map(|n| only(c.qk_norm, n)));
+            assert_eq!([&l.q_norm, &l.k_norm].map(len), of_heads.map(|n| only(c.qk_norm && !linear, n)));
             let bias = c.attention_bias;
             assert_eq!(
                 [&l.q_bias, &l.k_bias, &l.v_bias].map(len),
@@ -219,6 +263,73 @@ fn weights_have_the_shapes_of_the_configuration() {
             assert_eq!(lens, sinks.then_some((4, [128; 3])));
         }
     }
+}
+
+/// Mixtures of DeepSeek's kind: which layers have experts, what scores are, and which experts may be taken.
+#[test]
+fn mixtures_of_deepseeks_kind() {
+    let with = |name: &'static str, pairs: &[(&str, u32)]| {
+        let mut draft = Draft::of(name);
+        for (key, value) in pairs {
+            draft.set(&format!("{name}.{key}"), Value::U32(*value));
+        }
+        draft
+    };
+    let experts = |draft: &Draft| config(draft).experts.unwrap();
+    for (kind, want) in
+        [(0, (Scoring::Sigmoid, false)), (1, (Scoring::Softmax, false)), (2, (Scoring::Sigmoid, false))]
+    {
+        let found = experts(&with("glm4moe", &[("expert_gating_func", kind)]));
+        assert_eq!((found.scoring, found.normalised), want);
+    }
+    // The softmax of the experts that are taken, where nothing but that decides which ones are.
+    let found = experts(&with("bailingmoe", &[("expert_gating_func", 3)]));
+    assert_eq!((found.scoring, found.normalised), (Scoring::Softmax, true));
+    let mut draft = with("glm4moe", &[]);
+    draft.set("glm4moe.expert_weights_scale", Value::F32(2.5));
+    draft.set("glm4moe.expert_weights_norm", Value::Bool(true));
+    assert_eq!((experts(&draft).scale, experts(&draft).normalised), (2.5, true));
+    // Groups to which nothing is limited are none.
+    for (groups, taken, want) in
+        [(0, 0, None), (1, 1, None), (2, 2, None), (2, 1, Some(Groups { count: 2, used: 1 }))]
+    {
+        let draft =
+            with("bailingmoe2", &[("expert_group_count", groups), ("expert_group_used_count", taken)]);
+        assert_eq!(experts(&draft).groups, want);
+    }
+    // The last layers guess more tokens.
+    let mut draft = with("glm4moe", &[("nextn_predict_layers", 2)]);
+    draft.tensor("blk.6.nextn.enorm.weight", &[32], GgmlType::F32);
+    assert_eq!((config(&draft).layers, config(&draft).layer.len()), (5, 5));
+    draft.tensor("blk.4.nextn.enorm.weight", &[32], GgmlType::F32);
+    assert!(
+        matches!(refused(&draft), ModelError::BadTensor { name, .. } if name == "blk.4.nextn.enorm.weight")
+    );
+    // Norms of heads, of those that have them.
+    let mut draft = with("glm4moe", &[]);
+    for layer in 0..7 {
+        for name in ["q", "k"] {
+            draft.tensor(&format!("blk.{layer}.attn_{name}_norm.weight"), &[16], GgmlType::F32);
+        }
+    }
+    assert!(config(&draft).qk_norm);
+    // Two layers with experts, four without, and what else they need.
+    let mut draft =
+        with("ernie4_5-moe", &[("interleave_moe_layer_step", 3), ("leading_dense_block_count", 0)]);
+    draft.tensors.retain(|t| !t.name.starts_with("blk."));
+    let own = |layer: usize| if (layer + 1).is_multiple_of(3) { (1, layer) } else { (0, layer) };
+    for (like, layer) in (0..7).map(own) {
+        let of = Draft::of("ernie4_5-moe").tensors.into_iter();
+        let (from, to) = (format!("blk.{like}."), format!("blk.{layer}."));
+        draft.tensors.extend(of.filter_map(|t| {
+            t.name
+                .strip_prefix(&*from)
+                .map(|end| format!("{to}{end}"))
+                .map(|name| draft::Tensor { name, ..t })
+        }));
+    }
+    let mixtures: Vec<_> = config(&draft).layer.iter().map(|layer| layer.experts).collect();
+    assert_eq!(mixtures, [false, false, true, false, false, true, false]);
 }
 
 /// What ranks texts has a classifier in place of the output matrix, and nothing else in front of it.
@@ -328,7 +439,7 @@ fn positions_are_scaled_as_the_file_says() {
     let scalings: Vec<_> = config(&draft).ropes.iter().map(|r| r.scaling).collect();
     assert_eq!(scalings, [RopeScaling::Linear { factor: 8.0 }, RopeScaling::None]);
     draft.remove("gemma3.attention.sliding_window");
-    assert_eq!(config(&draft).layer, [Layer { window: None, rope: 0 }; 7]);
+    assert_eq!(config(&draft).layer, [Layer::default(); 7]);
 }
 
 /// The largest models of two families scale scores by the width of the model, and no key says so: one has 46 layers, the other 62.
@@ -462,7 +573,7 @@ fn rotations_of_layers_with_windows() {
         let mut draft = Draft::of(name);
         draft.remove(&format!("{name}.attention.sliding_window"));
         let c = config(&draft);
-        assert_eq!((c.ropes.len(), c.layer), (1, vec![Layer { window: None, rope: 0 }; 7]), "{name}");
+        assert_eq!((c.ropes.len(), c.layer), (1, vec![Layer::default(); 7]), "{name}");
     }
     let mut draft = Draft::of("exaone4");
     draft.set("exaone4.rope.freq_base_swa", Value::F32(5e5));
@@ -588,7 +699,7 @@ fn real_models_have_their_configuration() {
                 (false, false, false, true)
             );
             assert_eq!(c.ropes, [rope(1e5, 64, RopePairing::Adjacent)]);
-            assert_eq!(c.layer, [Layer { window: None, rope: 0 }; 30]);
+            assert_eq!(c.layer, [Layer::default(); 30]);
             // <|endoftext|> and <|im_end|>
             assert_eq!((&c.stop_tokens[..], c.bos), (&[0, 2][..], None));
             assert_eq!(bytes, 30 * (576 * 576 + 576 * 1536) / 32 * 20);

@@ -65,7 +65,7 @@ fn with_sinks() -> impl Iterator<Item = Tiny> {
 #[test]
 fn logits_are_the_oracles() {
     let all = Tiny::all().into_iter().chain(Tiny::unusual()).chain(Tiny::mixtures());
-    for tiny in all.chain(with_sinks()).chain(Tiny::rankers()) {
+    for tiny in all.chain(with_sinks()).chain(Tiny::rankers()).chain(Tiny::hybrids()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
@@ -105,7 +105,8 @@ fn scores_are_the_cpus() {
 
 #[test]
 fn greedy_tokens_are_the_cpus() {
-    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).chain(with_sinks()) {
+    let all = Tiny::all().into_iter().chain(Tiny::mixtures()).chain(with_sinks());
+    for tiny in all.chain(Tiny::hybrids()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
         let prompt = tokens(30, tiny.vocabulary);
@@ -127,7 +128,7 @@ fn routers_that_overflow_do_no_harm() {
 /// Logits do not depend, beyond rounding, on how a prompt is cut, on pages, on sequences side by side, or on windows that forget.
 #[test]
 fn cuts_pages_and_sequences() {
-    for name in ["llama", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"] {
+    for name in ["llama", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss", "qwen35"] {
         let Some(backend) = backend() else { return };
         let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
         let model = tiny.open();

@@ -23,14 +23,19 @@ struct Rule {
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)";
-/// `$digits` belong together, and so do `$others`, which are neither letters nor digits.
+/// `$digits` belong together, and so do `$letters`, and `$others`, which are neither of these.
 macro_rules! tiktoken {
     ($digits:literal) => {
         tiktoken!($digits, r" ?[^\s\p{L}\p{N}]+[\r\n]*")
     };
     ($digits:literal, $others:literal) => {
+        tiktoken!(r"\p{L}+", $digits, $others)
+    };
+    ($letters:literal, $digits:literal, $others:literal) => {
         concat!(
-            r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|",
+            r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?",
+            $letters,
+            "|",
             $digits,
             "|",
             $others,
@@ -96,8 +101,16 @@ const RULES: &[Rule] = &[
         adds_bos: false,
     },
     Rule {
-        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "kormo", "megrez"],
+        // Ling's and Ring's have `\s*[\r\n]` at the end, which takes the same.
+        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "kormo", "megrez", "bailingmoe", "bailingmoe2"],
         words: &[tiktoken!(r"\p{N}")],
+        whole_words: false,
+        adds_bos: false,
+    },
+    // Marks belong to letters.
+    Rule {
+        names: &["qwen35"],
+        words: &[tiktoken!(r"[\p{L}\p{M}]+", r"\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*")],
         whole_words: false,
         adds_bos: false,
     },

@@ -70,7 +70,7 @@ pub struct CacheOptions {
     /// How many positions a page has: a multiple of 16.
     pub page_tokens: usize,
     /// How many sequences there will be at a time. Layers with windows have room for so many, as long as no step has
-    /// more than `step_tokens` tokens of a sequence.
+    /// more than `step_tokens` tokens of a sequence, and so have layers with linear attention.
     pub sequences: usize,
     /// How many tokens of a sequence a step has at most.
     pub step_tokens: usize,
@@ -85,11 +85,14 @@ impl Default for CacheOptions {
 impl CacheOptions {
     /// The groups of pages that a model's layers need, one for all layers with the same window, and the group of each
     /// layer. Layers that see everything have pages for `max_tokens` positions, layers with a window have pages for
-    /// what they see.
+    /// what they see. Layers with linear attention are of a group behind these, which has a state for each sequence.
     pub(crate) fn groups(&self, max_tokens: usize, config: &Config) -> (Vec<Group>, Vec<usize>) {
         let (size, all) = (self.page_tokens.max(1), max_tokens.div_ceil(self.page_tokens.max(1)));
         let windows = config.windows();
-        let group_of = |layer: &Layer| windows.iter().position(|&w| w == layer.window).unwrap_or(0);
+        let group_of = |layer: &Layer| match layer.linear {
+            true => windows.len(),
+            false => windows.iter().position(|&w| w == layer.window).unwrap_or(0),
+        };
         let group = |&window: &Option<usize>| {
             // What a sequence sees, the tokens of a step, and beginnings of pages on both sides.
             let each = |w: usize| (w.saturating_add(self.step_tokens) / size).saturating_add(2);
@@ -104,7 +107,11 @@ impl CacheOptions {
     /// # Errors
     /// `BadGeometry`.
     pub(crate) fn pages(&self, groups: &[Group], config: &Config) -> Result<Pages, CacheError> {
-        Ok(Pages::new(self.page_tokens, groups)?.with_longest(config.longest.unwrap_or(usize::MAX)))
+        let pages = Pages::new(self.page_tokens, groups)?.with_longest(config.longest.unwrap_or(usize::MAX));
+        match config.linear_attention {
+            Some(_) => pages.with_states(self.sequences.max(1)),
+            None => Ok(pages),
+        }
     }
 }
 
@@ -231,8 +238,12 @@ impl Topology {
     /// Checks that there is a tree for each run, of its tokens or of none; without any tree, `trees` may be empty.
     ///
     /// # Errors
-    /// `Tokens`.
-    pub(crate) fn check_trees(&self, trees: &[Tree]) -> Result<(), BackendError> {
+    /// `Tokens`; `Unsupported` if drafts would change states, which cannot be taken back.
+    pub(crate) fn check_trees(&self, trees: &[Tree], config: &Config) -> Result<(), BackendError> {
+        if config.linear_attention.is_some() && trees.iter().any(|tree| !tree.is_empty()) {
+            let what = "drafts with linear attention, whose states cannot be taken back";
+            return Err(BackendError::Unsupported(what.to_owned()));
+        }
         if !trees.is_empty() && trees.len() != self.runs.len() {
             let what = format!("{} trees, but the topology has {} runs", trees.len(), self.runs.len());
             return Err(BackendError::Tokens(what));

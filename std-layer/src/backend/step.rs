@@ -1,6 +1,6 @@
 //! The operations that a step of a model consists of, which every backend implements ([`Step`]).
 
-use crate::model::{Config, Pooling};
+use crate::model::{Config, LinearAttention, Pooling};
 
 /// An intermediate result: a row for each token of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub enum Slot {
     Hidden,
     /// Normed inputs of products.
     Normed,
-    /// Queries, keys and values of a token, one behind the other.
+    /// Queries, keys and values of a token, one behind the other; of layers with linear attention, its gates and the numbers `b` and `a` behind them.
     Heads,
     /// What attention gives, head by head.
     Mixed,
@@ -36,15 +36,29 @@ impl Slot {
         Self::Logits,
     ];
 
-    /// Elements of a row.
+    /// Elements of a row, in the layer in which it has most of them.
     pub fn width(self, config: &Config) -> usize {
+        let most = |linear| self.width_with(config, config.most_between(), linear);
+        config.linear_attention.as_ref().map_or(0, |linear| most(Some(linear))).max(most(None))
+    }
+
+    /// Elements of a row in a layer.
+    pub fn width_in(self, config: &Config, layer: usize) -> usize {
+        self.width_with(config, config.between(layer), config.linear_attention_of(layer))
+    }
+
+    fn width_with(self, config: &Config, between: usize, linear: Option<&LinearAttention>) -> usize {
         match self {
             Self::Hidden | Self::Normed | Self::Delta => config.hidden,
-            Self::Heads => (config.heads + 2 * config.kv_heads) * config.head_dim,
+            Self::Heads if linear.is_some() => {
+                linear.map_or(0, |l| l.channels() + l.values() + 2 * l.value_heads)
+            }
+            Self::Mixed if linear.is_some() => linear.map_or(0, |l| l.values()),
+            Self::Heads => config.heads * config.query_step() + 2 * config.kv_heads * config.head_dim,
             Self::Mixed => config.heads * config.head_dim,
-            Self::Gates if !config.gated => config.intermediate,
-            Self::Gates => 2 * config.intermediate,
-            Self::Activated => config.intermediate,
+            Self::Gates if !config.gated => between,
+            Self::Gates => 2 * between,
+            Self::Activated => between,
             Self::Logits => config.logits(),
         }
     }
@@ -70,7 +84,7 @@ pub enum NormWeight {
 /// Matrices that multiply the same input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linear {
-    /// A layer's queries, keys and values.
+    /// A layer's queries, keys and values; all that linear attention takes.
     Qkv(usize),
     /// A layer's attention output.
     AttentionOutput(usize),
@@ -83,6 +97,14 @@ pub enum Linear {
 }
 
 impl Linear {
+    /// The layer that the matrices are of.
+    pub fn layer(self) -> Option<usize> {
+        match self {
+            Self::Qkv(l) | Self::AttentionOutput(l) | Self::GateUp(l) | Self::Down(l) => Some(l),
+            Self::Output => None,
+        }
+    }
+
     /// What is multiplied, and where the products go.
     pub fn slots(self) -> [Slot; 2] {
         match self {
@@ -116,14 +138,15 @@ pub trait Step {
     fn renorm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
     /// Products of one input with several matrices; plus the biases of a layer's attention output and of its feed-forward network, where the model has any.
     fn linear(&mut self, linear: Linear) -> Result<(), Self::Error>;
-    /// Biases, norms and rotations of `Heads`; appends keys and values to the cache.
+    /// Biases, norms and rotations of `Heads`; appends keys and values to the cache. Of linear attention the convolution, with what the cache keeps for it.
     fn heads(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// `Mixed`: attention of the queries in `Heads` to the cache, and to the sinks of the layer's heads, where the model has sinks.
+    /// `Mixed`: attention of the queries in `Heads` to the cache, and to the sinks of the layer's heads, where the model has sinks; times the sigmoid of gates, where
+    /// it has gates. Or [linear attention](LinearAttention), up to its output matrix, which changes the state in the cache.
     fn attend(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// `Activated = gated(first half of Gates, second half)`; without gates, `gated(Gates, 1)`.
-    fn glu(&mut self) -> Result<(), Self::Error>;
-    /// A layer's experts: `Delta = f(Normed)`, as [`Experts`](crate::model::Experts) has it; `Delta = f(Normed) + sigmoid(shared_gate(Normed)) *
-    /// Delta` where there is a shared expert, whose result `Delta` is then. Which experts a row goes through is known to the
+    /// `Activated = gated(first half of Gates, second half)`; without gates, `gated(Gates, 1)`. Of the layer's width, see [`Config::between`].
+    fn glu(&mut self, layer: usize) -> Result<(), Self::Error>;
+    /// A layer's experts: `Delta = f(Normed)`, as [`Experts`](crate::model::Experts) has it; `Delta = f(Normed) +
+    /// Delta` where there is a network beside them, whose result `Delta` is then, or `f(Normed) + sigmoid(shared_gate(Normed)) * Delta` if that has a gate. Which experts a row goes through is known to the
     /// device alone.
     fn experts(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// From here on only rows whose logits are asked for, of `Hidden` and `Mixed`.

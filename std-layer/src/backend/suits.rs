@@ -15,7 +15,9 @@ fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendErr
 fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
     let windows = !config.causal && config.windows() != [None];
     let positions = config.causal && config.position_embeddings;
+    let groups = config.experts.and_then(|experts| experts.groups).map_or(0, |groups| groups.count);
     refuse([
+        (groups > 32, format!("{groups} groups of experts on a GPU: there may be 32")),
         (windows, "windows of attention that sees the whole text on a GPU".to_owned()),
         (positions, "embeddings of positions in a decoder on a GPU".to_owned()),
     ])
@@ -30,12 +32,18 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
         let why = format!("{what} of {n} elements on a GPU: they must be a multiple of 8");
         (!n.is_multiple_of(8), why)
     };
+    let size = config.linear_attention.map_or(0, |linear| linear.size);
+    let states =
+        format!("heads of linear attention of {size} elements on a GPU: a multiple of 4, at most 128");
     let expert = config.experts.map_or(0, |experts| experts.intermediate);
+    let shared = config.experts.and_then(|experts| experts.shared);
     refuse([
+        (size > 128 || !size.is_multiple_of(4), states),
         (dim > 256 || !dim.is_multiple_of(2), heads),
         (!keys.is_multiple_of(4), format!("keys of {keys} elements on a GPU: they must be a multiple of 4")),
         of_eight("the residual stream", config.hidden),
         of_eight("the feed-forward network", config.intermediate),
+        of_eight("the network beside experts", shared.map_or(0, |shared| shared.intermediate)),
         of_eight("an expert's feed-forward network", expert),
         of_eight("the queries of a token", config.heads * dim),
     ])

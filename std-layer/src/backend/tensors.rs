@@ -55,6 +55,16 @@ impl<V> Normed<V> {
     }
 }
 
+/// What a layer with linear attention has beside its matrices.
+#[derive(Debug)]
+pub(super) struct LinearVectors<V> {
+    /// `taps x channels`.
+    pub(super) convolution: V,
+    pub(super) decay_bias: V,
+    pub(super) rate: V,
+    pub(super) norm: V,
+}
+
 /// A layer's matrices and vectors.
 #[derive(Debug)]
 struct Layer<P, V, E> {
@@ -74,6 +84,7 @@ struct Layer<P, V, E> {
     up_bias: Option<V>,
     down_bias: Option<V>,
     sinks: Option<V>,
+    linear: Option<LinearVectors<V>>,
 }
 
 /// A model's matrices and vectors on a device, except for its embedding. The parameters are the types of [`Upload`].
@@ -110,10 +121,19 @@ impl<P, V, E> Tensors<P, V, E> {
             let up_bias = optional(l.up_bias.as_deref())?;
             let down_bias = optional(l.down_bias.as_deref())?;
             let sinks = optional(l.sinks.as_deref())?;
-            let whole = l.q_norm.as_ref().is_some_and(|norm| norm.len() == l.q.rows());
-            let qkv = [l.q, l.k, l.v];
+            let linear = match &l.linear {
+                Some(linear) => Some(LinearVectors {
+                    convolution: to.vector(&linear.convolution)?,
+                    decay_bias: to.vector(&linear.decay_bias)?,
+                    rate: to.vector(&linear.rate)?,
+                    norm: to.vector(&linear.norm)?,
+                }),
+                None => None,
+            };
+            let (whole, inputs) =
+                (l.q_norm.as_ref().is_some_and(|norm| norm.len() == l.q.rows()), l.inputs());
             layers.push(Layer {
-                qkv: if whole { to.apart(&qkv)? } else { to.product(&qkv)? },
+                qkv: if whole { to.apart(&inputs)? } else { to.product(&inputs)? },
                 attention_output: to.product(&[l.output])?,
                 gate_up: to.product(&network)?,
                 down: to.product(&down)?,
@@ -128,6 +148,7 @@ impl<P, V, E> Tensors<P, V, E> {
                 up_bias,
                 down_bias,
                 sinks,
+                linear,
             });
         }
         let output = to.product(&[weights.output])?;
@@ -209,6 +230,11 @@ impl<P, V, E> Tensors<P, V, E> {
             Linear::Down(l) => self.layers[l].down_bias.as_ref(),
             _ => None,
         }
+    }
+
+    /// What a layer has for linear attention.
+    pub(super) fn linear_attention(&self, layer: usize) -> Option<&LinearVectors<V>> {
+        self.layers[layer].linear.as_ref()
     }
 
     /// The sinks of a layer's heads.

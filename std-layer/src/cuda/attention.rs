@@ -238,7 +238,7 @@ pub struct PageTables<'a> {
 }
 
 impl PageTables<'_> {
-    fn rows(&self) -> Result<usize, CudaError> {
+    pub(super) fn rows(&self) -> Result<usize, CudaError> {
         super::check::rows(self.pages.len(), self.len)
     }
 }

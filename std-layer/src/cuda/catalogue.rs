@@ -19,6 +19,7 @@ fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     super::rows::list(to);
     super::quant::list(capability, to);
     super::grouped::list(to);
+    super::linear::list(to);
     super::attention::list(capability, to);
     super::prefill::list(capability, to);
     super::sampling::list(to);

@@ -9,10 +9,8 @@ use std::ops::Range;
 
 use gllm_kernels_core::{ElementType, RopePairing};
 
-pub(super) use args::list;
-use args::{
-    AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, FormsArgs, HeadsArgs, JoinRowsArgs, RowsArgs, NAMES,
-};
+pub(super) use args::{list, FormsArgs};
+use args::{AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, HeadsArgs, JoinRowsArgs, RowsArgs, NAMES};
 pub(crate) use gate::Gated;
 
 use super::attention::{DecodeArgs, KvCache, PageTables};
@@ -43,7 +41,7 @@ pub(crate) struct Forms<'a> {
 
 impl Forms<'_> {
     /// For kernels that write `m` rows.
-    fn args(self, ops: &Ops, m: usize) -> Result<FormsArgs, CudaError> {
+    pub(super) fn args(self, ops: &Ops, m: usize) -> Result<FormsArgs, CudaError> {
         let elements = area("elements of rows", &[m, self.cols])?;
         if !self.cols.is_multiple_of(4) {
             return Err(bad("cols", "a multiple of 4"));
@@ -150,6 +148,8 @@ impl<'a> StepRows<'a> {
 pub(crate) struct Heads<'a> {
     /// Rows of each, and how far one is from the next.
     pub(crate) x: [(View<'a, f32>, usize); 3],
+    /// How far the queries of a head are behind those of the head before.
+    pub(crate) step: usize,
     /// Biases of queries, keys and values, one behind the other.
     pub(crate) bias: Option<View<'a, f32>>,
     /// Weights of the norms of queries, then of keys.
@@ -302,7 +302,11 @@ impl Ops {
         same_len("sequences", rows.sequences.len(), m)?;
         same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, room])?)?;
         let widths = [heads, kv_heads, kv_heads].map(|n| n * dim);
-        for ((x, stride), width) in how.x.iter().zip(widths) {
+        if how.step < dim || (how.step > dim && how.bias.is_some()) {
+            return Err(bad("step", "at least head_dim, and no more with biases"));
+        }
+        let products = [heads * how.step, widths[1], widths[2]];
+        for ((x, stride), width) in how.x.iter().zip(products) {
             let need = m.saturating_sub(1) * stride + width;
             if *stride < width || (m > 0 && x.len() < need) {
                 return Err(CudaError::WrongSize { arg: "x", need, got: x.len() });
@@ -341,6 +345,7 @@ impl Ops {
                 small("stride", how.x[1].1)?,
                 small("stride", how.x[2].1)?,
             ],
+            step: small("step", how.step)?,
             heads: small("heads", heads)?,
             kv_heads: small("kv_heads", kv_heads)?,
             dim: small("head_dim", dim)?,

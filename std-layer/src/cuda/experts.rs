@@ -10,23 +10,29 @@ use super::segments::SEGMENT;
 use super::stream::Stream;
 use super::sys::Address;
 use super::Ops;
-use crate::model::Experts;
+use crate::model::{Experts, Groups, Scoring};
 
 /// Ways to cut what an expert has into segments, in experts.cu.
 const CUTS: usize = 3;
 /// Rows up to which the block that sorts also routes: it has a warp for each.
 const MAX_ROUTED_BY_SORT: usize = 32;
+/// Groups of experts, of which a lane has one.
+const MAX_GROUPS: usize = 32;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RouteArgs {
     scores: Address,
     bias: Address,
+    selection: Address,
     chosen: Address,
     factors: Address,
     rows: u32,
     count: u32,
     used: u32,
+    sigmoid: u32,
+    groups: u32,
+    groups_used: u32,
     normalised: u32,
     scale: f32,
 }
@@ -57,6 +63,7 @@ struct CombineArgs {
     y: Address,
     cols: u32,
     used: u32,
+    adds: u32,
 }
 
 // SAFETY: as in experts.cu.
@@ -90,8 +97,9 @@ pub(crate) struct Given<'a> {
     pub(crate) factors: View<'a, f32>,
     /// If experts have biases that results are without: the expert of each pair, and the biases of all experts, one behind the other.
     pub(crate) bias: Option<(View<'a, u32>, View<'a, f32>)>,
-    /// If every row goes through an expert beside them: rows, and the weights of its gate.
-    pub(crate) shared: Option<[View<'a, f32>; 2]>,
+    /// Whether every row goes through a network beside them, whose result is there; if that has a gate, rows, and the weights of the gate.
+    pub(crate) adds: bool,
+    pub(crate) gate: Option<[View<'a, f32>; 2]>,
 }
 
 /// Segments of at most `most` rows that there could be, if each of `m` rows chooses `used` experts of `count`.
@@ -101,18 +109,33 @@ pub(crate) fn segments(m: usize, (count, used): (usize, usize), most: usize) -> 
     ((pairs + count.min(pairs) * (most - 1)) / most).min(count * m.div_ceil(most))
 }
 
+/// Where numbers are, or nowhere.
+fn address(view: Option<View<'_, f32>>) -> Address {
+    view.map_or(0, |view| view.address())
+}
+
 impl Ops {
-    /// Chooses the experts of each row of `scores`, to which a bias is added before, if there is one; and sorts pairs by expert, those of the same one by row.
+    /// Chooses the experts of each row of `scores`, to which the first bias is added before, if there is one, and the second one for choosing; and sorts pairs by expert, those of the same one by row.
     pub(crate) fn experts_sort(
         &self,
         stream: &Stream,
         experts: Experts,
-        (scores, bias): (ViewMut<'_, f32>, Option<View<'_, f32>>),
+        (scores, biases): (ViewMut<'_, f32>, [Option<View<'_, f32>>; 2]),
         to: Routes<'_>,
     ) -> Result<(), CudaError> {
-        let Experts { count, used, normalised, scale, .. } = experts;
+        let Experts { count, used, scoring, groups, normalised, scale, .. } = experts;
         if !(1..=count).contains(&used) {
             return Err(bad("used", "from 1 to the number of experts"));
+        }
+        let groups = groups.unwrap_or(Groups { count: 1, used: 1 });
+        if !(1..=MAX_GROUPS.min(count)).contains(&groups.count)
+            || count % groups.count != 0
+            || used > groups.used * (count / groups.count)
+        {
+            return Err(bad(
+                "groups",
+                "at most 32 of as many experts, and in those that are taken as many as are used",
+            ));
         }
         let m = rows(scores.len(), count)?;
         let pairs = area("pairs of rows and experts", &[m, used])?;
@@ -124,7 +147,7 @@ impl Ops {
         same_len("factors", to.factors.len(), pairs)?;
         self.here(to.factors.context())?;
         self.here(scores.context())?;
-        if let Some(bias) = bias {
+        for bias in biases.into_iter().flatten() {
             same_len("bias", bias.len(), count)?;
             self.here(bias.context())?;
         }
@@ -134,12 +157,16 @@ impl Ops {
         }
         let route = RouteArgs {
             scores: scores.address(),
-            bias: bias.map_or(0, |bias| bias.address()),
+            bias: address(biases[0]),
+            selection: address(biases[1]),
             chosen: to.chosen.address(),
             factors: to.factors.address(),
             rows: small("rows", m)?,
             count: small("experts", count)?,
             used: small("used", used)?,
+            sigmoid: (scoring == Scoring::Sigmoid).into(),
+            groups: small("groups", groups.count)?,
+            groups_used: small("groups used", groups.used)?,
             normalised: normalised.into(),
             scale,
         };
@@ -180,7 +207,7 @@ impl Ops {
         }
     }
 
-    /// Adds up what the experts of each row give, from its first one to its last: `y` is the sum, or the sum and `y / (1 + exp(-gate x))`.
+    /// Adds up what the experts of each row give, from its first one to its last: `y` is the sum, or the sum and `y`, or the sum and `y / (1 + exp(-gate x))`.
     pub(crate) fn experts_combine(
         &self,
         stream: &Stream,
@@ -195,7 +222,7 @@ impl Ops {
         }
         same_len("factors", given.factors.len(), pairs)?;
         same_len("results", given.results.len(), area("results", &[pairs, cols])?)?;
-        let [x, gate] = given.shared.map_or([None; 2], |[x, gate]| [Some(x), Some(gate)]);
+        let [x, gate] = given.gate.map_or([None; 2], |[x, gate]| [Some(x), Some(gate)]);
         for (what, view, len) in [("x", x, m * cols), ("gate", gate, cols)] {
             let Some(view) = view else { continue };
             same_len(what, view.len(), len)?;
@@ -213,7 +240,6 @@ impl Ops {
         {
             self.here(context)?;
         }
-        let address = |view: Option<View<'_, f32>>| view.map_or(0, |view| view.address());
         let args = CombineArgs {
             results: given.results.address(),
             places: given.places.address(),
@@ -225,6 +251,7 @@ impl Ops {
             y: y.address(),
             cols: small("cols", cols)?,
             used: small("used", used)?,
+            adds: given.adds.into(),
         };
         aligned("results", args.results | args.y | args.x | args.gate | args.bias)?;
         let kernel = (File::experts, Name("experts", "combine", ""));

@@ -153,6 +153,17 @@ pub(crate) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
     Geometry { grid: [rows, heads.div_ceil(4), 1], threads: 4 * 32, shared: 4 * head_dim * F32 }
 }
 
+/// The rule of linear attention: a block a head of values and a row, in which up to four threads share each row of the state.
+pub(crate) fn rule(rows: usize, heads: usize, size: usize) -> Geometry {
+    let lanes = size.div_ceil(32).next_power_of_two();
+    Geometry { grid: [heads, rows, 1], threads: (size * lanes).next_multiple_of(32), shared: 0 }
+}
+
+/// Four columns a thread, in blocks of 1024 columns, and a number for each head.
+pub(crate) fn gates(rows: usize, cols: usize, heads: usize) -> Geometry {
+    Geometry { shared: heads * F32, ..fours(rows, cols) }
+}
+
 /// A thread a row.
 pub(crate) fn advance(rows: usize) -> Geometry {
     Geometry { grid: [rows.div_ceil(256), 1, 1], threads: 256, shared: 0 }

@@ -123,6 +123,22 @@ fn elements_and_rows() {
         check("norm", norm(n, m, processors), [Tiles(n, 1), Tiles(shares, 1), ONE]);
         check("fours", fours(n, m), [Tiles(n, 1), Tiles(m, 1024), ONE]);
         check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), Tiles(m, 4), ONE]);
+        let (heads, size) = (1 + s.below(256), 4 * (1 + s.below(32)));
+        let geometry = rule(n, heads, size);
+        check("rule", geometry, [Tiles(heads, 1), Tiles(n, 1), ONE]);
+        // A thread has 32 numbers at most, and the lanes of a row are in the same warp.
+        let lanes = if size > 64 {
+            4
+        } else if size > 32 {
+            2
+        } else {
+            1
+        };
+        assert!(
+            lanes * 32 >= size && (size * lanes..=512).contains(&geometry.threads),
+            "{size}: {geometry:?}"
+        );
+        check("gates", gates(n, heads * size, heads), [Tiles(n, 1), Tiles(heads * size, 1024), ONE]);
         check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
         check("sort", sort(n, 1 + s.below(4096)), [ONE, ONE, ONE]);
     });

@@ -53,7 +53,7 @@ macro_rules! files {
         }
     };
 }
-files! { elementwise rows quant qgemv gemv grouped attention prefill sampling gemm decoder experts }
+files! { elementwise rows quant qgemv gemv grouped attention prefill sampling gemm decoder experts linear }
 
 /// Kernels for one compute capability: they also run on later ones of the same generation; of AMD's on members of its family.
 struct Embedded {

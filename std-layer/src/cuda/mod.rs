@@ -29,6 +29,7 @@ pub(crate) mod geometry;
 mod grouped;
 mod kernels;
 mod lifetime;
+pub(crate) mod linear;
 mod memory;
 mod module;
 mod pinned;

@@ -5,7 +5,7 @@
 
 use gllm_kernels_core::{RopeFreqs, RopePairing, RopeScaling};
 
-use super::architecture::{Architecture, Gate};
+use super::architecture::{Architecture, Gate, Scoring};
 
 /// What norms compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,40 +82,136 @@ pub struct Classifier {
 
 /// A mixture of experts: gated feed-forward networks, a few of which are applied to each token.
 ///
-/// A router scores the experts of a token: `p = softmax(router(x))`. The `used` experts with the largest scores are taken; of experts that
-/// score alike, those with the smaller index. A score that is not a number is below all that are. With `p` being the scores of
-/// these experts, divided by their sum if `normalised` (so that they are the softmax of the experts that were taken),
+/// A router scores the experts of a token: `p = scoring(router(x))` (see [`Scoring`]). The `used` experts with the largest `p + b` are taken, `b` being the
+/// bias of choosing, if there is one, and otherwise 0; of experts that are alike, those with the smaller index. What is not a number is below all that is. If
+/// there are [`Groups`], experts of a few of them alone may be taken.
+///
+/// With `p` being the scores of these experts, divided by `1e-20 +` their sum if `normalised` (so that those of a softmax are the softmax of the experts that were
+/// taken),
 /// ```text
 /// f(x) = scale * sum of p[e] * down[e](gated(gate[e](x), up[e](x)))
 /// ```
-/// and they are summed from the largest score to the smallest. If there are `biases`, the router and the three matrices of each expert have one
+/// and they are summed from the first that is taken to the last. If there are `biases`, the router and the three matrices of each expert have one
 /// that is added to their products.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
     /// How many there are.
     pub count: usize,
-    /// How many experts are applied to a token: 1 to `count`.
+    /// How many experts are applied to a token: 1 to `count`, or to the number of experts of the groups that are taken.
     pub used: usize,
     /// Elements between the two halves of an expert.
     pub intermediate: usize,
+    /// What makes scores of the router's products.
+    pub scoring: Scoring,
+    /// Whether there is a bias of choosing, a number for each expert.
+    pub selection_bias: bool,
+    /// Groups of experts, if the choice is limited to a few of them.
+    pub groups: Option<Groups>,
     /// Whether scores are divided by the sum of those of the experts that are taken.
     pub normalised: bool,
     /// Whether the router has a bias, and each expert one for each of its matrices.
     pub biases: bool,
     /// Factor of the sum; usually 1.
     pub scale: f32,
-    /// Whether every token goes through a network of its own beside the experts: that of [`Config::intermediate`], whose result is multiplied
-    /// by `1 / (1 + exp(-shared_gate(x)))` and added to `f(x)`.
-    pub shared: bool,
+    /// The network beside the experts that every token goes through, if there is one.
+    pub shared: Option<Shared>,
+}
+
+/// Groups of experts: as many consecutive ones in each.
+///
+/// A group is as good as the sum of its two largest `p + b`, as [`Experts`] has them. The `used` groups with the largest sums are taken; of groups that are alike,
+/// those with the smaller index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// How many there are: a divisor of the number of experts, which is at least twice as large.
+    pub count: usize,
+    /// How many of them are taken: 1 to `count`.
+    pub used: usize,
+}
+
+/// A network beside the experts that every token goes through. What it gives is added to what they give. (As many equal ones are one that is wider.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Elements between its two halves.
+    pub intermediate: usize,
+    /// Whether what it gives is multiplied by `1 / (1 + exp(-shared_gate(x)))`.
+    pub gated: bool,
+}
+
+/// Linear attention by the gated delta rule: instead of keys and values of all positions a layer keeps a matrix `S` for each head of values, to which each
+/// token adds, and which forgets. (Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024.)
+///
+/// Of a token, `x` being its normed row of the residual stream:
+/// ```text
+/// c            = q, k, v = linear(x)                         one row of (2 key_heads + value_heads) * size channels
+/// c            = silu(sum over j of convolution[j] * c[j])   of this token and the taps - 1 before it, channel by channel
+/// q, k         = q / sqrt(|q|^2 + eps), k / sqrt(|k|^2 + eps)                of each head
+/// beta, decay  = sigmoid(b(x)), exp(rate * ln(1 + exp(a(x) + bias)))        numbers of each head of values; rate < 0
+/// S            = decay S;   S = S + beta (v - S k) k^T       size x size, with the q and k of the head of keys that belongs to it
+/// y            = norm(S q / sqrt(size)) * silu(gates(x))     the RMS norm of each head
+/// a            = output(y)
+/// ```
+/// In front of the first token `S` and what the convolution reads are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinearAttention {
+    /// Heads of queries and of keys.
+    pub key_heads: usize,
+    /// Heads of values; a multiple of `key_heads`.
+    pub value_heads: usize,
+    /// Elements of each head.
+    pub size: usize,
+    /// Tokens that the convolution reads: 2 to 8.
+    pub taps: usize,
+    /// Whether head `h` of values belongs to head `h % key_heads` of keys. Otherwise heads of values that belong to the same follow each other: to head
+    /// `h / (value_heads / key_heads)`.
+    pub tiled: bool,
+    /// Numbers `b` of so many heads of values are followed by the numbers `a` of the same: all of them, or those of a head of keys.
+    pub decay_heads: usize,
+}
+
+impl LinearAttention {
+    /// Channels that are convolved: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        (2 * self.key_heads + self.value_heads) * self.size
+    }
+
+    /// Elements of all heads of values.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.size
+    }
+
+    /// The head of keys that a head of values belongs to.
+    pub fn key_head(&self, head: usize) -> usize {
+        match self.tiled {
+            true => head % self.key_heads,
+            false => head / (self.value_heads / self.key_heads),
+        }
+    }
+
+    /// Where the numbers `b` and `a` of a head of values are among `2 * value_heads`.
+    pub fn decay_of(&self, head: usize) -> [usize; 2] {
+        let first = head / self.decay_heads * 2 * self.decay_heads + head % self.decay_heads;
+        [first, first + self.decay_heads]
+    }
+
+    /// Numbers that a layer keeps of a sequence, in f32: inputs of the convolution, `(taps - 1) x channels`, then `S`, transposed: for each head of values
+    /// `size x size`, with a row for each of its elements.
+    pub fn state(&self) -> usize {
+        (self.taps - 1) * self.channels() + self.values() * self.size
+    }
 }
 
 /// The properties that differ from layer to layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
+    /// Whether it has [`LinearAttention`]. Then it has no window, and no position embedding.
+    pub linear: bool,
     /// How many positions a query sees, its own included; `None`: all before it.
     pub window: Option<usize>,
     /// Index in [`Config::ropes`].
     pub rope: usize,
+    /// Whether its feed-forward network is that of [`Config::experts`].
+    pub experts: bool,
 }
 
 /// The configuration of a model. Sizes are counted in elements. None is zero, unless its documentation says so.
@@ -123,19 +219,21 @@ pub struct Layer {
 /// A layer of a decoder computes, with `norm` as [`Norm`] has it:
 /// ```text
 /// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms
-/// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole
+/// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole; q without its gates
 /// q, k    = rope(q), rope(k)
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
-/// a       = output(s v)                            plus a bias if attention_output_bias
+/// a       = output(s v)                            plus a bias if attention_output_bias;  output(s v * sigmoid(gates)) if attention_gates
 ///                                                  then norm(a) if post_norms;  x = x + a
 /// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f;  ffn(x) unless input_norms
 /// ```
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
 /// `logits = softcap(logit_scale * output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
-/// `down(gated(gate(x), up(x)))` (see [`Gate`]), `down(gated(up(x), 1))` without a gate, or that of [`Experts`].
+/// `down(gated(gate(x), up(x)))` (see [`Gate`]), `down(gated(up(x), 1))` without a gate, or, in layers that have them, that of [`Experts`].
 ///
 /// Layers that are `parallel` compute both results from the same `x`, each with a norm of its own unless `shared_norm`: `x = x + a + f` with
 /// `f = ffn(norm(x))`, `x` being what it is in front of attention.
+///
+/// Layers that say so have [`LinearAttention`] in place of this `a`.
 ///
 /// If there are `attention_sinks`, each query head has one: a score `z`, the same for all queries, of a position that has no value. So
 /// `s[j] = exp(score[j]) / (exp(z) + sum of exp(score[i]))`, and what a query sees has a sum below 1. The cap is not applied to `z`.
@@ -163,16 +261,17 @@ pub struct Config {
     pub hidden: usize,
     /// Number of layers: the length of `layer`.
     pub layers: usize,
+    /// Layers behind them in the file, which guess tokens after the next one: they are not part of the model.
+    pub(super) predictors: usize,
     /// Query heads; a multiple of `kv_heads`.
     pub heads: usize,
     /// Key and value heads; each serves `heads / kv_heads` consecutive query heads.
     pub kv_heads: usize,
     /// Elements of a head, of queries, keys and values alike. `heads * head_dim` may differ from `hidden`.
     pub head_dim: usize,
-    /// Elements between the two halves of the feed-forward network that every token goes through; 0 if there is none, but experts
-    /// alone.
+    /// Elements between the two halves of the feed-forward network of layers without experts; 0 if all layers have experts.
     pub intermediate: usize,
-    /// The experts of each layer.
+    /// The experts of each layer that has them.
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
@@ -229,6 +328,10 @@ pub struct Config {
     pub attention_bias: bool,
     /// Whether the output matrix of attention has a bias.
     pub attention_output_bias: bool,
+    /// Whether each query head has gates, as many as elements, which the same matrix gives: those of a head behind its queries.
+    pub attention_gates: bool,
+    /// What layers with linear attention have, if there are any.
+    pub linear_attention: Option<LinearAttention>,
     /// Whether each query head has a sink.
     pub attention_sinks: bool,
     /// Whether GGUF files name the norm in front of the feed-forward network by what is before it: `post_attention_norm`.
@@ -264,6 +367,32 @@ impl Config {
         self.classifier.as_ref().map_or(self.vocabulary, |classifier| classifier.labels)
     }
 
+    /// How far the queries of a head are behind those of the head before, where their products are.
+    pub fn query_step(&self) -> usize {
+        if self.attention_gates {
+            2 * self.head_dim
+        } else {
+            self.head_dim
+        }
+    }
+
+    /// Elements between the two halves of the network that every token goes through in a layer, which is its feed-forward network or that beside its experts; 0 if
+    /// there are experts alone.
+    pub fn between(&self, layer: usize) -> usize {
+        match self.experts {
+            Some(experts) if self.layer[layer].experts => {
+                experts.shared.map_or(0, |shared| shared.intermediate)
+            }
+            _ => self.intermediate,
+        }
+    }
+
+    /// The most such elements that a layer has.
+    pub fn most_between(&self) -> usize {
+        let shared = self.experts.and_then(|experts| experts.shared);
+        self.intermediate.max(shared.map_or(0, |shared| shared.intermediate))
+    }
+
     /// By how much a step of distance lowers the scores of a query head. Of `n` heads, a power of two, the first one has `2^(-alibi / n)`, and each of the
     /// others is that of the head before, times the first one's. Where there are more heads than that, they are followed by the first, third, fifth .. of
     /// `2 n` heads. (Press, Smith and Lewis, "Train Short, Test Long", 2022, and the code for it; ggml does the same.)
@@ -285,11 +414,16 @@ impl Config {
         config
     }
 
-    /// The windows that layers have, each once, in the order of the first layer with it. Layers with the same window share pages of a
+    /// What a layer with linear attention has, if it is one.
+    pub fn linear_attention_of(&self, layer: usize) -> Option<&LinearAttention> {
+        self.linear_attention.as_ref().filter(|_| self.layer[layer].linear)
+    }
+
+    /// The windows that layers with keys and values have, each once, in the order of the first layer with it. Layers with the same window share pages of a
     /// key-value cache.
     pub fn windows(&self) -> Vec<Option<usize>> {
         let mut windows = Vec::new();
-        for layer in &self.layer {
+        for layer in self.layer.iter().filter(|layer| !layer.linear) {
             if !windows.contains(&layer.window) {
                 windows.push(layer.window);
             }

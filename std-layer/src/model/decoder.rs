@@ -50,10 +50,14 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         }
         step.linear(Linear::Qkv(layer))?;
         step.heads(layer)?;
-        if layer + 1 == config.layers && step.outputs() == 0 {
+        let ends = layer + 1 == config.layers && step.outputs() == 0;
+        if ends && !config.layer[layer].linear {
             return Ok(());
         }
         step.attend(layer)?;
+        if ends {
+            return Ok(());
+        }
         if layer + 1 == config.layers {
             step.last_rows()?;
         }
@@ -73,15 +77,15 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             } else {
                 input(step, own)?;
             }
-            if config.intermediate > 0 {
+            if config.between(layer) > 0 {
                 step.linear(Linear::GateUp(layer))?;
             }
         }
-        if config.intermediate > 0 {
-            step.glu()?;
+        if config.between(layer) > 0 {
+            step.glu(layer)?;
             step.linear(Linear::Down(layer))?;
         }
-        if config.experts.is_some() {
+        if config.layer[layer].experts {
             step.experts(layer)?;
         }
         step.add(post(NormWeight::PostFfn(layer)))?;

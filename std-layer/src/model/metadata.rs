@@ -2,18 +2,16 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::architecture::{Family, LocalRotation, Mixture, Window, Windows};
+use super::family::{Family, LocalRotation, Window, Windows};
+use super::keys::{Metadata, LARGEST};
+use super::mixture::Networks;
 use super::names::Naming;
 use super::source::{bad_tensor, numbers, Files};
-use super::{
-    names, Architecture, Classifier, Config, Experts, Layer, LongFactors, ModelError, Norm, Pooling, Rope,
-};
-use crate::gguf::{Array, Gguf, Tensor, Value};
+use super::{names, Architecture, Classifier, Config, Layer, LongFactors, ModelError, Norm, Pooling, Rope};
+use crate::gguf::{Array, Tensor, Value};
 
 const POOLING: &str = ".pooling_type";
 const WINDOW: &str = ".attention.sliding_window";
-/// No size in a model comes near: products of two fit 64 bits.
-const LARGEST: u64 = i32::MAX as u64;
 /// The exponent of the slopes of linear biases that models are trained with.
 const ALIBI: f32 = 8.0;
 
@@ -35,127 +33,7 @@ const STOPS: [&str; 14] = [
     "<end_of_utterance>",
 ];
 
-/// A value as messages show it: short, whatever it is.
-fn text(value: Value<'_>) -> String {
-    match value {
-        Value::Array(a) => format!("an array of {} {}", a.len(), a.element_type().name()),
-        Value::String(s) if s.chars().count() > 64 => {
-            format!("{:?}..", s.chars().take(64).collect::<String>())
-        }
-        Value::String(s) => format!("{s:?}"),
-        Value::Bool(b) => b.to_string(),
-        Value::F32(x) => x.to_string(),
-        Value::F64(x) => x.to_string(),
-        other => match (other.as_u64(), other.as_i64()) {
-            (Some(n), _) => n.to_string(),
-            (_, n) => n.unwrap_or(0).to_string(),
-        },
-    }
-}
-
-/// The metadata, each value checked as it is read.
-struct Metadata<'a> {
-    file: &'a Gguf<'a>,
-    /// What keys of the architecture begin with.
-    prefix: &'static str,
-}
-
 impl<'a> Metadata<'a> {
-    /// Keys that begin with a point are the architecture's.
-    fn key(&self, key: &str) -> String {
-        if key.starts_with('.') {
-            format!("{}{key}", self.prefix)
-        } else {
-            key.to_owned()
-        }
-    }
-
-    fn get(&self, key: &str) -> Option<Value<'a>> {
-        self.file.get(&self.key(key))
-    }
-
-    fn bad(&self, key: &str, value: Value<'_>, expected: impl Into<String>) -> ModelError {
-        ModelError::BadValue { key: self.key(key), value: text(value), expected: expected.into() }
-    }
-
-    /// The value, if there is one, as `read` understands it.
-    fn read<T>(
-        &self,
-        key: &str,
-        expected: &str,
-        read: impl FnOnce(Value<'a>) -> Option<T>,
-    ) -> Result<Option<T>, ModelError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.bad(key, value, expected))
-    }
-
-    fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T, ModelError> {
-        value.ok_or_else(|| ModelError::MissingKey { key: self.key(key) })
-    }
-
-    /// A size that may be missing. Where files have one for each layer, it must be one number.
-    fn size(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        let fits = |v: Value<'_>| v.as_u64().filter(|n| (1..=LARGEST).contains(n)).map(|n| n as usize);
-        self.read(key, "one integer from 1 to 2147483647, the same for all layers", fits)
-    }
-
-    /// A size of which 0 means that there is none.
-    fn size_or_none(&self, key: &str) -> Result<Option<usize>, ModelError> {
-        match self.get(key).and_then(|v| v.as_u64()) {
-            Some(0) => Ok(None),
-            _ => self.size(key),
-        }
-    }
-
-    fn needed_size(&self, key: &str) -> Result<usize, ModelError> {
-        let size = self.size(key)?;
-        self.needed(key, size)
-    }
-
-    /// A number that may be missing: positive and finite as f32, too.
-    fn positive(&self, key: &str) -> Result<Option<f64>, ModelError> {
-        let fits = |v: Value<'_>| v.as_f64().filter(|&x| (x as f32) > 0.0 && (x as f32).is_finite());
-        self.read(key, "a positive, finite number", fits)
-    }
-
-    /// A number of which 0 means that there is none.
-    fn positive_or_none(&self, key: &str) -> Result<Option<f64>, ModelError> {
-        match self.get(key).and_then(|v| v.as_f64()) {
-            Some(0.0) => Ok(None),
-            _ => self.positive(key),
-        }
-    }
-
-    fn bool(&self, key: &str) -> Result<Option<bool>, ModelError> {
-        self.read(key, "true or false", |v| v.as_bool())
-    }
-
-    fn str(&self, key: &str) -> Result<Option<&'a str>, ModelError> {
-        self.read(key, "a string", |v| v.as_str())
-    }
-
-    fn array(&self, key: &str) -> Result<Option<Array<'a>>, ModelError> {
-        self.read(key, "an array", |v| v.as_array())
-    }
-
-    fn token(&self, key: &str, vocabulary: usize) -> Result<Option<u32>, ModelError> {
-        let fits = |v: Value<'_>| v.as_u64().filter(|&t| t < vocabulary as u64).map(|t| t as u32);
-        self.read(key, &format!("a token below the vocabulary's {vocabulary}"), fits)
-    }
-
-    /// Refuses a value that asks for what this project does not compute.
-    fn refuse(
-        &self,
-        key: &str,
-        expected: &str,
-        wanted: impl FnOnce(Value<'a>) -> bool,
-    ) -> Result<(), ModelError> {
-        match self.get(key) {
-            Some(value) if wanted(value) => Err(self.bad(key, value, expected)),
-            _ => Ok(()),
-        }
-    }
-
     fn scaling(&self, context: usize) -> Result<(RopeScaling, Option<f64>), ModelError> {
         const KIND: &str = ".rope.scaling.type";
         let factor = match self.positive_or_none(".rope.scaling.factor")? {
@@ -192,19 +70,16 @@ impl<'a> Metadata<'a> {
         Ok((scaling, said.then_some(factor)))
     }
 
-    /// A number above 1, such as the base of frequencies.
-    fn above_one(&self, key: &str) -> Result<Option<f64>, ModelError> {
-        self.read(key, "above 1 and finite", |v| v.as_f64().filter(|&x| x > 1.0 && x.is_finite()))
-    }
-
-    /// The position embeddings that layers use, the first of which is `global`, and which layer uses which of them within which window.
+    /// The position embeddings that layers use, the first of which is `global`, and which layer uses which of them within which window;
+    /// `mixtures` says which have experts.
     fn layers(
         &self,
         family: &Family,
         global: Rope,
-        layers: usize,
+        mixtures: Vec<bool>,
     ) -> Result<(Vec<Rope>, Vec<Layer>), ModelError> {
-        let mut all = vec![Layer { window: None, rope: 0 }; layers];
+        let layer = |experts| Layer { experts, ..Layer::default() };
+        let mut all: Vec<_> = mixtures.into_iter().map(layer).collect();
         let mut ropes = vec![global];
         if let Some(period) = family.unrotated_period {
             ropes.push(Rope { dims: 0, factors: None, ..ropes[0].clone() });
@@ -246,9 +121,9 @@ impl<'a> Metadata<'a> {
             all.iter_mut().for_each(|layer| layer.rope = 1);
             rope = 0;
         }
-        let local = self.local_layers(layers, period)?;
+        let local = self.local_layers(all.len(), period)?;
         for (layer, _) in all.iter_mut().zip(local).filter(|(_, local)| *local) {
-            *layer = Layer { window: Some(window), rope };
+            (layer.window, layer.rope) = (Some(window), rope);
         }
         Ok((ropes, all))
     }
@@ -331,53 +206,6 @@ impl<'a> Metadata<'a> {
         Ok(Some(Classifier { labels, bias }))
     }
 
-    /// The experts, and the elements between the halves of the feed-forward network that every token goes through.
-    fn experts(&self, kind: &Mixture, feed_forward: usize) -> Result<(Option<Experts>, usize), ModelError> {
-        const COUNT: &str = ".expert_count";
-        const USED: &str = ".expert_used_count";
-        /// How files number softmax among the functions that make scores of the router's products; 0 says nothing.
-        const SOFTMAX: [u64; 2] = [0, 1];
-        let count = match kind {
-            Mixture::No => {
-                let nonzero = |v: Value<'_>| v.as_u64() != Some(0);
-                self.refuse(COUNT, "absent: this architecture has no experts", nonzero)?;
-                None
-            }
-            Mixture::Some => self.size_or_none(COUNT)?,
-            _ => Some(self.needed_size(COUNT)?),
-        };
-        let Some(count) = count else { return Ok((None, feed_forward)) };
-        let used = self.needed_size(USED)?;
-        let bad = |key: &str, value: usize, expected: String| {
-            Err(ModelError::BadValue { key: self.key(key), value: value.to_string(), expected })
-        };
-        if used > count {
-            return bad(USED, used, format!("at most the {count} experts"));
-        }
-        let unknown = |v: Value<'_>| v.as_u64().is_none_or(|of| !SOFTMAX.contains(&of));
-        self.refuse(".expert_gating_func", "1, softmax", unknown)?;
-        // Where files do not say how wide an expert is, those that a token goes through are together as wide as the network that they
-        // stand for; but in llama's files each of them is.
-        let intermediate = match self.size(".expert_feed_forward_length")? {
-            _ if matches!(kind, Mixture::Some | Mixture::Wide) => feed_forward,
-            Some(size) => size,
-            None => feed_forward / used,
-        };
-        if intermediate == 0 {
-            return bad(".feed_forward_length", feed_forward, format!("at least the {used} experts used"));
-        }
-        let shared = *kind == Mixture::Shared;
-        let normalised = self.bool(".expert_weights_norm")?.unwrap_or(!shared);
-        let scale = self.positive_or_none(".expert_weights_scale")?.unwrap_or(1.0) as f32;
-        let biases = *kind == Mixture::Biased;
-        let experts = Experts { count, used, intermediate, normalised, biases, scale, shared };
-        let dense = match shared {
-            true => self.size(".expert_shared_feed_forward_length")?.unwrap_or(feed_forward),
-            false => 0,
-        };
-        Ok((Some(experts), dense))
-    }
-
     /// Tokens that end a text: those with a key, and those with a text that says so.
     fn stop_tokens(&self, vocabulary: usize, tokens: Option<Array<'a>>) -> Result<Vec<u32>, ModelError> {
         /// Tokens of control, and of the user.
@@ -443,6 +271,7 @@ impl Config {
         let expected = format!("{}: models of this architecture are made so", !encoder);
         meta.refuse(".attention.causal", &expected, |v| v.as_bool() != Some(!encoder))?;
 
+        const PREDICTORS: &str = ".nextn_predict_layers";
         let layers = meta.needed_size(".block_count")?;
         // A layer has six tensors at least: nothing is allocated for layers that cannot be there.
         if layers > files.tensors_len() / 6 {
@@ -453,6 +282,19 @@ impl Config {
                 expected,
             });
         }
+        let predictors = meta.size_or_none(PREDICTORS)?.unwrap_or(0);
+        // In GGUF files, they are among the layers.
+        let layers = match files.naming() {
+            Naming::Gguf if predictors < layers => layers - predictors,
+            Naming::Gguf => {
+                return Err(meta.bad(
+                    PREDICTORS,
+                    Value::U64(predictors as u64),
+                    format!("below the {layers} layers"),
+                ))
+            }
+            Naming::HuggingFace => layers,
+        };
         let hidden = meta.needed_size(".embedding_length")?;
         let heads = meta.needed_size(".attention.head_count")?;
         let kv_heads = meta.size(".attention.head_count_kv")?.unwrap_or(heads);
@@ -482,8 +324,7 @@ impl Config {
         if let Some(value) = meta.size(".attention.value_length")?.filter(|&v| v != head_dim) {
             return of(".attention.value_length", value, format!("the length of keys, {head_dim}"));
         }
-        let feed_forward = meta.needed_size(".feed_forward_length")?;
-        let (experts, intermediate) = meta.experts(&family.experts, feed_forward)?;
+        let Networks { experts, intermediate, mixtures } = meta.networks(files, family, layers)?;
         let context = meta.needed_size(".context_length")?;
         let (norm, eps_key) = match family.layer_norms {
             true => (Norm::Layer, ".attention.layer_norm_epsilon"),
@@ -544,7 +385,8 @@ impl Config {
         let theta = meta.above_one(".rope.freq_base")?.unwrap_or(10_000.0);
         let pairing = pairing.unwrap_or(RopePairing::HalfSplit);
         let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
-        let (ropes, layer) = meta.layers(family, global, layers)?;
+        let (ropes, mut layer) = meta.layers(family, global, mixtures)?;
+        let linear_attention = meta.linear_attention((family, files.naming()), &mut layer)?;
         let head_scale = match family.scores_by_width == Some(layers) {
             true => hidden / heads,
             false => head_dim,
@@ -564,6 +406,7 @@ impl Config {
             vocabulary,
             hidden,
             layers,
+            predictors,
             heads,
             kv_heads,
             head_dim,
@@ -594,14 +437,16 @@ impl Config {
             up_bias: family.up_bias,
             down_bias: family.down_bias || encoder && has(&names::DOWN_BIAS),
             // Most files have what is multiplied together in one matrix, but for some of the same models it is apart.
-            fused_qkv: has(&names::QKV) || family.fused_qkv && !has(&names::Q),
+            fused_qkv: linear_attention.is_none() && has(&names::QKV) || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
-            qk_norm: family.qk_norm,
+            qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
             qk_norm_whole: family.qk_norm_whole,
             post_norms: family.post_norms,
             attention_bias: family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS),
             attention_output_bias: family.attention_output_bias
                 || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
+            attention_gates: linear_attention.is_some(),
+            linear_attention,
             attention_sinks: family.attention_sinks,
             ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,

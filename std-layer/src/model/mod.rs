@@ -12,8 +12,13 @@ mod checkpoint;
 mod config;
 mod decoder;
 mod error;
+mod families;
+mod family;
 mod generator;
+mod keys;
+mod linear;
 mod metadata;
+mod mixture;
 mod names;
 mod pages;
 mod ranking;
@@ -22,8 +27,10 @@ mod source;
 mod tree;
 mod weights;
 
-pub use architecture::{Architecture, Gate};
-pub use config::{Classifier, Config, Experts, Layer, LongFactors, Norm, Pooling, Rope};
+pub use architecture::{Architecture, Gate, Scoring};
+pub use config::{
+    Classifier, Config, Experts, Groups, Layer, LinearAttention, LongFactors, Norm, Pooling, Rope, Shared,
+};
 pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};
@@ -31,4 +38,6 @@ pub use pages::{CacheError, Group, PageCopy, Pages, PositionCopy, SequenceId};
 pub use sampling::{sample, Sampling, SamplingError};
 pub use source::Model;
 pub use tree::{Tree, TreeError};
-pub use weights::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Network, NormWeights};
+pub use weights::{
+    ExpertWeights, FeedForward, HostWeights, LayerWeights, LinearWeights, Matrix, Network, NormWeights,
+};

@@ -1,6 +1,6 @@
 //! The table of tensors of a model: their names in GGUF files and in checkpoints, and their shapes.
 
-use super::{Architecture, Config, Experts};
+use super::{Architecture, Config, Experts, LinearAttention};
 
 /// Who named a model's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +27,22 @@ pub(super) struct Name {
     dims: fn(&Config) -> Vec<usize>,
     /// Whether a model has it.
     needed: Whether,
+    /// Which of its layers have it, if it is a layer's.
+    layers: Layers,
+}
+
+/// Layers by their feed-forward networks, or by their attention.
+#[derive(Clone, Copy)]
+enum Layers {
+    All,
+    Dense,
+    Mixtures,
+    Linear,
+    NotLinear,
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
-    Name { gguf, hf, other_hf: [None; 2], dims, needed: |_| true }
+    Name { gguf, hf, other_hf: [None; 2], dims, needed: |_| true, layers: Layers::All }
 }
 
 impl Name {
@@ -38,13 +50,40 @@ impl Name {
         Self { needed, ..self }
     }
 
+    /// Of layers without experts.
+    const fn dense(self) -> Self {
+        Self { layers: Layers::Dense, ..self }
+    }
+
+    /// Of layers with experts.
+    const fn of_mixtures(self) -> Self {
+        Self { layers: Layers::Mixtures, ..self }
+    }
+
     const fn named_if(self, so: Whether, hf: &'static str) -> Self {
         Self { other_hf: [Some((so, hf)), self.other_hf[0]], ..self }
     }
 
-    /// Whether a model of this kind has the tensor.
-    pub(super) fn needed(&self, config: &Config) -> bool {
-        (self.needed)(config)
+    /// Of layers with linear attention.
+    const fn linear(self) -> Self {
+        Self { layers: Layers::Linear, ..self }
+    }
+
+    /// Of layers with any other attention.
+    const fn not_linear(self) -> Self {
+        Self { layers: Layers::NotLinear, ..self }
+    }
+
+    /// Whether a model of this kind has the tensor; if it is a layer's, whether this layer has it.
+    pub(super) fn needed(&self, config: &Config, layer: usize) -> bool {
+        let here = match self.layers {
+            Layers::All => true,
+            Layers::Dense => !config.layer[layer].experts,
+            Layers::Mixtures => config.layer[layer].experts,
+            Layers::Linear => config.layer[layer].linear,
+            Layers::NotLinear => !config.layer[layer].linear,
+        };
+        here && (self.needed)(config)
     }
 
     /// The dimensions, the contiguous one first. Where each expert has a tensor, this is about one of them.
@@ -97,8 +136,12 @@ impl Name {
     }
 }
 
-fn queries(c: &Config) -> usize {
+/// What attention gives.
+fn mixed(c: &Config) -> usize {
     c.heads * c.head_dim
+}
+fn queries(c: &Config) -> usize {
+    c.heads * c.query_step()
 }
 fn keys(c: &Config) -> usize {
     c.kv_heads * c.head_dim
@@ -110,11 +153,14 @@ fn inwards(c: &Config) -> Vec<usize> {
 fn outwards(c: &Config) -> Vec<usize> {
     vec![c.intermediate, c.hidden]
 }
+fn of_shared(c: &Config) -> usize {
+    c.experts.and_then(|e| e.shared).map_or(0, |shared| shared.intermediate)
+}
 fn of_experts(c: &Config, dims: impl Fn(&Experts) -> Vec<usize>) -> Vec<usize> {
     c.experts.as_ref().map(dims).unwrap_or_default()
 }
-fn is_dense(c: &Config) -> bool {
-    c.experts.is_none()
+fn of_linear(c: &Config, dims: impl Fn(&LinearAttention) -> Vec<usize>) -> Vec<usize> {
+    c.linear_attention.as_ref().map(dims).unwrap_or_default()
 }
 fn is_mixture(c: &Config) -> bool {
     c.experts.is_some()
@@ -126,6 +172,9 @@ fn is_mixtral(c: &Config) -> bool {
 /// GLM 4 of 2025, whose checkpoints have names of their own for norms.
 fn is_glm4(c: &Config) -> bool {
     c.architecture == Architecture::Glm4
+}
+fn has_decays_apart(c: &Config) -> bool {
+    c.linear_attention.is_some_and(|l| l.decay_heads == l.value_heads)
 }
 fn is_starcoder2(c: &Config) -> bool {
     c.architecture == Architecture::StarCoder2
@@ -151,7 +200,14 @@ fn has_biases(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.biases)
 }
 fn is_shared(c: &Config) -> bool {
-    c.experts.is_some_and(|e| e.shared)
+    of_shared(c) > 0
+}
+/// Mixtures whose checkpoints have the names of DeepSeek's.
+fn is_deepseek(c: &Config) -> bool {
+    matches!(c.architecture, Architecture::Glm4Moe | Architecture::Dots1 | Architecture::Ernie45Moe)
+}
+fn is_ernie(c: &Config) -> bool {
+    c.architecture == Architecture::Ernie45Moe
 }
 
 /// Weight and bias of a norm.
@@ -207,30 +263,36 @@ pub(super) const QKV_BIAS: Name =
 pub(super) const Q: Name =
     name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
-        .if_so(is_apart);
+        .if_so(is_apart)
+        .not_linear();
 pub(super) const K: Name =
     name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.key.weight")
-        .if_so(is_apart);
+        .if_so(is_apart)
+        .not_linear();
 pub(super) const V: Name =
     name("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.value.weight")
-        .if_so(is_apart);
+        .if_so(is_apart)
+        .not_linear();
 pub(super) const ATTENTION_OUTPUT: Name =
     name("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", |c| {
-        vec![queries(c), c.hidden]
+        vec![mixed(c), c.hidden]
     })
-    .named_if(is_normed, "encoder.layer.{}.attention.output.dense.weight");
+    .named_if(is_normed, "encoder.layer.{}.attention.output.dense.weight")
+    .not_linear();
 pub(super) const Q_NORM: Name =
     name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| {
         normed_together(c, c.heads)
     })
-    .if_so(|c| c.qk_norm);
+    .if_so(|c| c.qk_norm)
+    .not_linear();
 pub(super) const K_NORM: Name =
     name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| {
         normed_together(c, c.kv_heads)
     })
-    .if_so(|c| c.qk_norm);
+    .if_so(|c| c.qk_norm)
+    .not_linear();
 pub(super) const Q_BIAS: Name =
     name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.query.bias")
@@ -243,6 +305,59 @@ pub(super) const V_BIAS: Name =
     name("blk.{}.attn_v.bias", "model.layers.{}.self_attn.v_proj.bias", |c| vec![keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.value.bias")
         .if_so(|c| c.attention_bias && !c.fused_qkv);
+/// Of linear attention: queries, keys and values in one matrix.
+pub(super) const LINEAR_QKV: Name =
+    name("blk.{}.attn_qkv.weight", "model.layers.{}.linear_attn.in_proj_qkv.weight", |c| {
+        of_linear(c, |l| vec![c.hidden, l.channels()])
+    })
+    .linear();
+pub(super) const LINEAR_GATES: Name =
+    name("blk.{}.attn_gate.weight", "model.layers.{}.linear_attn.in_proj_z.weight", |c| {
+        of_linear(c, |l| vec![c.hidden, l.values()])
+    })
+    .linear();
+/// The numbers `b` and `a`, apart or in one matrix.
+pub(super) const LINEAR_DECAYS: [Name; 2] = [
+    name("blk.{}.ssm_beta.weight", "model.layers.{}.linear_attn.in_proj_b.weight", |c| {
+        of_linear(c, |l| vec![c.hidden, l.value_heads])
+    })
+    .if_so(has_decays_apart)
+    .linear(),
+    name("blk.{}.ssm_alpha.weight", "model.layers.{}.linear_attn.in_proj_a.weight", |c| {
+        of_linear(c, |l| vec![c.hidden, l.value_heads])
+    })
+    .if_so(has_decays_apart)
+    .linear(),
+];
+pub(super) const LINEAR_ALL_DECAYS: Name =
+    name("blk.{}.ssm_ba.weight", "model.layers.{}.linear_attn.in_proj_ba.weight", |c| {
+        of_linear(c, |l| vec![c.hidden, 2 * l.value_heads])
+    })
+    .if_so(|c| !has_decays_apart(c))
+    .linear();
+pub(super) const LINEAR_CONVOLUTION: Name =
+    name("blk.{}.ssm_conv1d.weight", "model.layers.{}.linear_attn.conv1d.weight", |c| {
+        of_linear(c, |l| vec![l.taps, l.channels()])
+    })
+    .linear();
+pub(super) const LINEAR_DECAY_BIAS: Name =
+    name("blk.{}.ssm_dt.bias", "model.layers.{}.linear_attn.dt_bias", |c| {
+        of_linear(c, |l| vec![l.value_heads])
+    })
+    .linear();
+pub(super) const LINEAR_RATE: Name =
+    name("blk.{}.ssm_a", "model.layers.{}.linear_attn.A_log", |c| of_linear(c, |l| vec![l.value_heads]))
+        .linear();
+pub(super) const LINEAR_NORM: Name =
+    name("blk.{}.ssm_norm.weight", "model.layers.{}.linear_attn.norm.weight", |c| {
+        of_linear(c, |l| vec![l.size])
+    })
+    .linear();
+pub(super) const LINEAR_OUTPUT: Name =
+    name("blk.{}.ssm_out.weight", "model.layers.{}.linear_attn.out_proj.weight", |c| {
+        of_linear(c, |l| vec![l.values(), c.hidden])
+    })
+    .linear();
 pub(super) const POST_ATTENTION_NORM: Name =
     name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
         vec![c.hidden]
@@ -270,19 +385,21 @@ pub(super) const FFN_NORM_BY_ATTENTION: Name =
         vec![c.hidden]
     })
     .if_so(|c| c.ffn_norm_is_post_attention);
-/// The feed-forward network that every token goes through, where there are no experts.
+/// The feed-forward network of layers without experts.
 pub(super) const FEED_FORWARD: Network = [
     name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards)
         .named_if(is_normed, "encoder.layer.{}.mlp.gated_layers_w.weight")
-        .if_so(|c| is_dense(c) && c.gated && !c.fused_gate_up),
+        .if_so(|c| c.gated && !c.fused_gate_up)
+        .dense(),
     name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", inwards)
         .named_if(is_normed, "encoder.layer.{}.intermediate.dense.weight")
         .named_if(is_starcoder2, "model.layers.{}.mlp.c_fc.weight")
-        .if_so(|c| is_dense(c) && !c.fused_gate_up),
+        .if_so(|c| !c.fused_gate_up)
+        .dense(),
     name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards)
         .named_if(is_normed, "encoder.layer.{}.output.dense.weight")
         .named_if(is_starcoder2, "model.layers.{}.mlp.c_proj.weight")
-        .if_so(is_dense),
+        .dense(),
 ];
 /// Gate and up of the same in one matrix, in this order.
 pub(super) const GATE_UP: Name =
@@ -320,18 +437,31 @@ pub(super) const FFN_SUM_NORM: Norm = [
 ];
 /// The same, beside experts.
 pub(super) const SHARED: Network = [
-    name("blk.{}.ffn_gate_shexp.weight", "model.layers.{}.mlp.shared_expert.gate_proj.weight", inwards)
-        .if_so(is_shared),
-    name("blk.{}.ffn_up_shexp.weight", "model.layers.{}.mlp.shared_expert.up_proj.weight", inwards)
-        .if_so(is_shared),
-    name("blk.{}.ffn_down_shexp.weight", "model.layers.{}.mlp.shared_expert.down_proj.weight", outwards)
-        .if_so(is_shared),
+    name("blk.{}.ffn_gate_shexp.weight", "model.layers.{}.mlp.shared_expert.gate_proj.weight", |c| {
+        vec![c.hidden, of_shared(c)]
+    })
+    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.gate_proj.weight")
+    .if_so(is_shared)
+    .of_mixtures(),
+    name("blk.{}.ffn_up_shexp.weight", "model.layers.{}.mlp.shared_expert.up_proj.weight", |c| {
+        vec![c.hidden, of_shared(c)]
+    })
+    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.up_proj.weight")
+    .if_so(is_shared)
+    .of_mixtures(),
+    name("blk.{}.ffn_down_shexp.weight", "model.layers.{}.mlp.shared_expert.down_proj.weight", |c| {
+        vec![of_shared(c), c.hidden]
+    })
+    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.down_proj.weight")
+    .if_so(is_shared)
+    .of_mixtures(),
 ];
 pub(super) const SHARED_GATE: Name =
     name("blk.{}.ffn_gate_inp_shexp.weight", "model.layers.{}.mlp.shared_expert_gate.weight", |c| {
         vec![c.hidden]
     })
-    .if_so(is_shared);
+    .if_so(|c| c.experts.and_then(|e| e.shared).is_some_and(|shared| shared.gated))
+    .of_mixtures();
 /// The experts: in GGUF files one behind the other in one tensor. (Those of gpt-oss, too, once its checkpoint's one tensor for gate and up is taken apart.)
 pub(super) const EXPERTS: Network = [
     name("blk.{}.ffn_gate_exps.weight", "model.layers.{}.mlp.experts.*.gate_proj.weight", |c| {
@@ -339,44 +469,56 @@ pub(super) const EXPERTS: Network = [
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w1.weight")
     .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.gate")
-    .if_so(is_mixture),
+    .of_mixtures(),
     name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w3.weight")
     .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.up")
-    .if_so(is_mixture),
+    .of_mixtures(),
     name("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.*.down_proj.weight", |c| {
         of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w2.weight")
     .named_if(has_biases, "model.layers.{}.mlp.experts.down_proj")
-    .if_so(is_mixture),
+    .of_mixtures(),
 ];
 /// The biases of the experts, one behind the other in one tensor.
 pub(super) const EXPERT_BIASES: Network = [
     name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.gate", |c| {
         of_experts(c, |e| vec![e.intermediate, e.count])
     })
-    .if_so(has_biases),
+    .if_so(has_biases)
+    .of_mixtures(),
     name("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.up", |c| {
         of_experts(c, |e| vec![e.intermediate, e.count])
     })
-    .if_so(has_biases),
+    .if_so(has_biases)
+    .of_mixtures(),
     name("blk.{}.ffn_down_exps.bias", "model.layers.{}.mlp.experts.down_proj_bias", |c| {
         of_experts(c, |e| vec![c.hidden, e.count])
     })
-    .if_so(has_biases),
+    .if_so(has_biases)
+    .of_mixtures(),
 ];
 pub(super) const ROUTER: Name = name("blk.{}.ffn_gate_inp.weight", "model.layers.{}.mlp.gate.weight", |c| {
     of_experts(c, |e| vec![c.hidden, e.count])
 })
 .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.gate.weight")
 .named_if(has_biases, "model.layers.{}.mlp.router.weight")
-.if_so(is_mixture);
+.of_mixtures();
 pub(super) const ROUTER_BIAS: Name =
     name("blk.{}.ffn_gate_inp.bias", "model.layers.{}.mlp.router.bias", |c| of_experts(c, |e| vec![e.count]))
-        .if_so(has_biases);
+        .if_so(has_biases)
+        .of_mixtures();
+/// What is added to scores of experts for choosing alone.
+pub(super) const SELECTION_BIAS: Name =
+    name("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.gate.e_score_correction_bias", |c| {
+        of_experts(c, |e| vec![e.count])
+    })
+    .named_if(is_ernie, "model.layers.{}.mlp.moe_statics.e_score_correction_bias")
+    .if_so(|c| c.experts.is_some_and(|e| e.selection_bias))
+    .of_mixtures();
 pub(super) const POST_FFN_NORM: Name =
     name("blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", |c| {
         vec![c.hidden]
@@ -411,7 +553,7 @@ pub(super) static GLOBAL: [Name; 13] = [
     LONG_FACTORS,
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 42] = [
+pub(super) static LAYER: [Name; 53] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -427,6 +569,16 @@ pub(super) static LAYER: [Name; 42] = [
     V_BIAS,
     ATTENTION_OUTPUT_BIAS,
     SINKS,
+    LINEAR_QKV,
+    LINEAR_GATES,
+    LINEAR_DECAYS[0],
+    LINEAR_DECAYS[1],
+    LINEAR_ALL_DECAYS,
+    LINEAR_CONVOLUTION,
+    LINEAR_DECAY_BIAS,
+    LINEAR_RATE,
+    LINEAR_NORM,
+    LINEAR_OUTPUT,
     POST_ATTENTION_NORM,
     FFN_NORM,
     FFN_NORM_BIAS,
@@ -443,6 +595,7 @@ pub(super) static LAYER: [Name; 42] = [
     FFN_SUM_NORM[1],
     ROUTER,
     ROUTER_BIAS,
+    SELECTION_BIAS,
     EXPERTS[0],
     EXPERTS[1],
     EXPERTS[2],

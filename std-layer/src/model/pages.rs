@@ -4,6 +4,9 @@
 //! its own pages. Each sequence has a table of pages for each group: position `p` lies in slot `p % page_tokens` of page
 //! `table[p / page_tokens]`, for every layer of the group. Sequences may share pages. A page is free again when all of its
 //! positions have left the window.
+//!
+//! Layers with linear attention keep a state of each sequence instead, which its last position has changed. They are a group, too: the last one, in which each
+//! sequence with positions has one page.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -71,11 +74,11 @@ pub enum CacheError {
         /// How many there are.
         len: usize,
     },
-    /// Positions that a window has left behind, so that they cannot be shared any more.
+    /// Positions that a window has left behind, so that they cannot be shared any more; or a state that later positions have changed.
     Forgotten {
         /// Which group has forgotten them.
         group: usize,
-        /// The first position that would be needed.
+        /// The first position that would be needed; of a state, the one that it would have to stand before.
         position: usize,
     },
     /// A sequence whose last positions are drafts, of which a path must be accepted first.
@@ -109,7 +112,7 @@ impl fmt::Display for CacheError {
             Self::Twice(id) => write!(f, "sequence {} occurs twice", id.0),
             Self::PastEnd { asked, len } => write!(f, "{asked} positions of a sequence that has {len}"),
             Self::Forgotten { group, position } => {
-                write!(f, "position {position} is needed, but the window of group {group} has left it behind")
+                write!(f, "position {position} is needed, but group {group} has left it behind")
             }
             Self::Drafts { sequence, drafts } => write!(
                 f,
@@ -136,6 +139,8 @@ impl From<TreeError> for CacheError {
 /// The pages of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pool {
+    /// Positions that a page has room for: any number if it is a state.
+    size: usize,
     window: Option<usize>,
     /// How many tables each page is in.
     references: Vec<u32>,
@@ -144,6 +149,20 @@ struct Pool {
 }
 
 impl Pool {
+    /// What a page of states has room for.
+    const ANY: usize = usize::MAX;
+
+    /// So many pages, all of them free.
+    fn new(size: usize, window: Option<usize>, pages: usize) -> Self {
+        // The first page first.
+        Self { size, window, references: vec![0; pages], free: (0..pages as u32).rev().collect() }
+    }
+
+    /// Whether what the first `len` positions of a sequence of `all` have left is still there, if pages are states.
+    fn keeps(&self, len: usize, all: usize) -> bool {
+        self.size != Self::ANY || len == 0 || len == all
+    }
+
     /// The first position that a query at position `at` sees.
     fn seen_from(&self, at: usize) -> usize {
         self.window.map_or(0, |w| (at + 1).saturating_sub(w))
@@ -242,19 +261,25 @@ impl Pages {
         if page_tokens == 0 || !groups.iter().all(fits) {
             return Err(CacheError::BadGeometry);
         }
-        let pool = |g: &Group| Pool {
-            window: g.window,
-            references: vec![0; g.pages],
-            // The first page first.
-            free: (0..g.pages as u32).rev().collect(),
-        };
-        let pools = groups.iter().map(pool).collect();
+        let pools = groups.iter().map(|g| Pool::new(page_tokens, g.window, g.pages)).collect();
         Ok(Self { page_tokens, pools, sequences: HashMap::new(), next: 0, longest: Self::LONGEST })
     }
 
     /// The same for sequences of `longest` positions at most, those of drafts counted.
     pub fn with_longest(self, longest: usize) -> Self {
         Self { longest: longest.min(Self::LONGEST), ..self }
+    }
+
+    /// The same with a group behind the others for the states of so many sequences.
+    ///
+    /// # Errors
+    /// `BadGeometry`.
+    pub fn with_states(mut self, sequences: usize) -> Result<Self, CacheError> {
+        if sequences >= Self::GONE as usize {
+            return Err(CacheError::BadGeometry);
+        }
+        self.pools.push(Pool::new(Pool::ANY, None, sequences));
+        Ok(self)
     }
 
     /// Positions that a page has room for.
@@ -347,7 +372,8 @@ impl Pages {
 
     /// How many pages of a group `grow` takes, and how many are free when it does.
     fn needed(&self, group: usize, wanted: &[(SequenceId, usize)]) -> Result<(usize, usize), CacheError> {
-        let (pool, size) = (&self.pools[group], self.page_tokens);
+        let pool = &self.pools[group];
+        let size = pool.size;
         let (mut needed, mut free) = (0, pool.free.len());
         // Where references change, how many are left.
         let mut left: HashMap<u32, u32> = HashMap::new();
@@ -379,7 +405,8 @@ impl Pages {
 
     /// Gives up and takes the pages of a group; there are enough.
     fn grow(&mut self, group: usize, wanted: &[(SequenceId, usize)], copies: &mut Vec<PageCopy>) {
-        let (pool, size) = (&mut self.pools[group], self.page_tokens);
+        let pool = &mut self.pools[group];
+        let size = pool.size;
         let growing = || wanted.iter().filter(|w| w.1 > 0);
         for (id, _) in growing() {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };
@@ -449,24 +476,42 @@ impl Pages {
     /// `Unknown`; `Drafts` if only some of its drafts would be left; `PastEnd` if the sequence is shorter; `Forgotten` if its windows have left behind what the next position would see. In each
     /// case everything is as it was.
     pub fn truncate(&mut self, id: SequenceId, len: usize) -> Result<(), CacheError> {
-        let size = self.page_tokens;
         let sequence = self.sequences.get_mut(&id).ok_or(CacheError::Unknown(id))?;
         sequence.check(id, len)?;
-        let end = len.div_ceil(size);
         for (group, (pool, table)) in self.pools.iter().zip(&sequence.tables).enumerate() {
-            let seen = pool.seen_from(len);
-            if seen / size < table.gone.min(end) {
+            let (seen, end) = (pool.seen_from(len), len.div_ceil(pool.size));
+            if seen / pool.size < table.gone.min(end) {
                 return Err(CacheError::Forgotten { group, position: seen });
             }
+            if !pool.keeps(len, sequence.len) {
+                return Err(CacheError::Forgotten { group, position: len });
+            }
         }
+        self.cut(id, len);
+        Ok(())
+    }
+
+    /// Takes back the last position of a sequence, which has been counted, but never been computed: states are what they were before it.
+    ///
+    /// # Errors
+    /// `Unknown`; `PastEnd` if it has none.
+    pub(crate) fn retract(&mut self, id: SequenceId) -> Result<(), CacheError> {
+        let len = self.sequence(id)?.len.checked_sub(1);
+        self.cut(id, len.ok_or(CacheError::PastEnd { asked: 1, len: 0 })?);
+        Ok(())
+    }
+
+    /// Ends a sequence behind `len` positions, whose pages it still has.
+    fn cut(&mut self, id: SequenceId, len: usize) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
         for (pool, table) in self.pools.iter_mut().zip(&mut sequence.tables) {
+            let end = len.div_ceil(pool.size);
             // The last page first, so that the first is taken next.
             let had = table.pages.drain(end..).rev().filter(|&page| page != Self::GONE);
             had.for_each(|page| pool.release(page));
             table.gone = table.gone.min(end);
         }
         (sequence.len, sequence.drafts) = (len, Tree::default());
-        Ok(())
     }
 
     /// A new sequence that begins with the first `len` positions of another, in the same pages.
@@ -474,13 +519,15 @@ impl Pages {
     /// # Errors
     /// `Unknown`; `PastEnd` if the other is shorter; `Drafts` if these would be drafts; `Forgotten` if its windows have left behind what the new one would see.
     pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, CacheError> {
-        let size = self.page_tokens;
         let sequence = self.sequence(id)?;
         sequence.check(id, len)?;
         let mut tables = Vec::with_capacity(self.pools.len());
         for (group, (pool, table)) in self.pools.iter().zip(&sequence.tables).enumerate() {
-            let (seen, end) = (pool.seen_from(len), len.div_ceil(size));
-            let gone = (seen / size).min(end);
+            let (seen, end) = (pool.seen_from(len), len.div_ceil(pool.size));
+            let gone = (seen / pool.size).min(end);
+            if !pool.keeps(len, sequence.len) {
+                return Err(CacheError::Forgotten { group, position: len });
+            }
             if gone < table.gone && gone < end {
                 return Err(CacheError::Forgotten { group, position: seen });
             }

@@ -273,3 +273,88 @@ fn misuse_is_an_error() {
     pages.append(&[(id, 2)]).unwrap();
     assert_eq!(pages.append(&[(id, 1)]), too_long(8, 7));
 }
+
+/// A state is what all positions of its sequence have left, and nobody else's; earlier ones are refused.
+#[test]
+fn states_are_those_of_the_last_position() {
+    const GROUP: usize = 1;
+    let mut source = Source::new(5);
+    let (mut full, mut forgotten, mut shared) = (0, 0, 0);
+    for _ in 0..100 {
+        let states = 1 + source.below(5);
+        let groups = [Group { window: None, pages: 200 }];
+        let mut pages = Pages::new(4, &groups).unwrap().with_states(states).unwrap();
+        let mut memory = vec![Vec::new(); states];
+        let mut contents: Vec<(SequenceId, Vec<u64>)> = Vec::new();
+        for step in 0..200 {
+            let (count, before) = (contents.len(), pages.clone());
+            match source.below(6) {
+                0 => contents.push((pages.create(), Vec::new())),
+                1 if count > 0 => pages.remove(contents.swap_remove(source.below(count)).0).unwrap(),
+                2 | 3 if count > 0 => {
+                    let i = source.below(count);
+                    let (id, own) = contents[i].clone();
+                    let len = [0, own.len(), source.below(own.len() + 1)][source.below(3)];
+                    let (fork, kept) = (source.below(2) == 0, len == 0 || len == own.len());
+                    let done = if fork { pages.fork(id, len) } else { pages.truncate(id, len).map(|()| id) };
+                    match done {
+                        Ok(new) if fork => {
+                            contents.push((new, own[..len].to_vec()));
+                            shared += usize::from(len > 0);
+                        }
+                        Ok(_) => contents[i].1.truncate(len),
+                        Err(e) => {
+                            assert_eq!(e, CacheError::Forgotten { group: GROUP, position: len });
+                            assert_eq!(pages, before);
+                            forgotten += 1;
+                        }
+                    }
+                    assert_eq!(done.is_ok(), kept, "{len} of {}", own.len());
+                }
+                _ if count > 0 => {
+                    let (i, n) = (source.below(count), 1 + source.below(9));
+                    let (id, own) = &mut contents[i];
+                    match pages.append(&[(*id, n)]) {
+                        Ok(copies) => {
+                            for copy in copies.iter().filter(|copy| copy.group == GROUP) {
+                                assert_eq!(copy.tokens, own.len());
+                                memory[copy.to as usize] = memory[copy.from as usize].clone();
+                            }
+                            let state = &mut memory[pages.table(*id, GROUP).unwrap()[0] as usize];
+                            // In front of the first position there is no state yet.
+                            state.truncate(own.len());
+                            assert_eq!(state, own);
+                            own.extend((0..n as u64).map(|token| step << 8 | token));
+                            state.clone_from(own);
+                        }
+                        Err(e) => {
+                            assert_eq!(e, CacheError::Full { group: GROUP, needed: 1, free: 0 });
+                            assert_eq!(pages, before);
+                            full += 1;
+                        }
+                    }
+                    // A position that is counted, but not computed, is taken back.
+                    let (id, own) = &contents[source.below(count)];
+                    if !own.is_empty() && pages.append(&[(*id, 1)]).is_ok_and(|copies| copies.is_empty()) {
+                        pages.retract(*id).unwrap();
+                    }
+                }
+                _ => {}
+            }
+            for (id, own) in &contents {
+                assert_eq!(pages.positions(*id), Ok(own.len()));
+                assert_eq!(pages.table(*id, GROUP).unwrap().len(), usize::from(!own.is_empty()));
+            }
+            let with_states = contents.iter().filter(|c| !c.1.is_empty());
+            let mut used: Vec<u32> = with_states.map(|c| pages.table(c.0, GROUP).unwrap()[0]).collect();
+            used.sort_unstable();
+            used.dedup();
+            assert_eq!(pages.free(GROUP), states - used.len());
+        }
+    }
+    assert!(full > 1000 && forgotten > 1000 && shared > 1000, "{full} {forgotten} {shared}");
+    let mut pages = Pages::new(4, &[]).unwrap();
+    let id = pages.create();
+    assert_eq!(pages.retract(id), Err(CacheError::PastEnd { asked: 1, len: 0 }));
+    assert_eq!(pages.with_states(u32::MAX as usize), Err(CacheError::BadGeometry));
+}

@@ -8,8 +8,10 @@ use gllm_kernels_core::{bf16, f16, KernelError, MatRef, QuantRef};
 use rayon::prelude::*;
 
 use super::names::{self, Name, Naming};
-use super::weights::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Network, NormWeights};
-use super::{checkpoint, Config, ModelError, Norm};
+use super::weights::{
+    ExpertWeights, FeedForward, HostWeights, LayerWeights, LinearWeights, Matrix, Network, NormWeights,
+};
+use super::{checkpoint, Config, LinearAttention, ModelError, Norm};
 use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
@@ -42,6 +44,12 @@ impl<'a> Files<'a> {
 
     pub(super) fn tensors_len(&self) -> usize {
         self.parts.iter().map(|(_, file)| file.tensors_len()).sum()
+    }
+
+    /// Whether a layer has a bias of choosing experts.
+    pub(super) fn have_selection_bias(&self) -> bool {
+        let ends = [".exp_probs_b.bias", ".e_score_correction_bias"];
+        self.tensors().any(|tensor| ends.iter().any(|end| tensor.name().ends_with(end)))
     }
 
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
@@ -101,7 +109,7 @@ impl<'a> Files<'a> {
 
     /// A vector, if this model has it; its numbers are finite.
     fn optional(&self, config: &Config, name: &Name, layer: usize) -> Result<Option<Vec<f32>>, ModelError> {
-        let needed = name.needed(config);
+        let needed = name.needed(config, layer);
         needed.then(|| self.vector(config, name, layer)).transpose()
     }
 
@@ -127,7 +135,7 @@ impl<'a> Files<'a> {
         [weight, bias]: [&Name; 2],
         layer: usize,
     ) -> Result<Option<Vec<f32>>, ModelError> {
-        match config.norm == Norm::Layer && weight.needed(config) && !config.norm_biases {
+        match config.norm == Norm::Layer && weight.needed(config, layer) && !config.norm_biases {
             true => Ok(Some(vec![0.0; config.hidden])),
             false => self.optional(config, bias, layer),
         }
@@ -192,6 +200,38 @@ impl<'a> Files<'a> {
         Ok(all.map(|((gate, up), down)| FeedForward { gate, up, down }).collect())
     }
 
+    /// What a layer has for linear attention alone.
+    fn linear(
+        &self,
+        config: &Config,
+        linear: &LinearAttention,
+        layer: usize,
+    ) -> Result<LinearWeights<'_>, ModelError> {
+        let matrix = |name| self.matrix(config, name, [layer, 0]);
+        let vector = |name| self.vector(config, name, layer);
+        let decays = names::LINEAR_DECAYS.iter().chain([&names::LINEAR_ALL_DECAYS]);
+        let decays =
+            decays.filter(|name| name.needed(config, layer)).map(matrix).collect::<Result<_, _>>()?;
+        let rate = vector(&names::LINEAR_RATE)?;
+        if let Some(at) = rate.iter().position(|&rate| rate > 0.0) {
+            let problem = format!("has {} at element {at}: states would grow without bound", rate[at]);
+            return Err(bad_tensor(&names::LINEAR_RATE.of(self.naming, config, [layer, 0]), problem));
+        }
+        // Files have the numbers of a channel side by side.
+        let (by_channel, channels) = (vector(&names::LINEAR_CONVOLUTION)?, linear.channels());
+        let of_tap = |tap: usize| by_channel.iter().skip(tap).step_by(linear.taps).copied();
+        let mut convolution = Vec::with_capacity(linear.taps * channels);
+        (0..linear.taps).for_each(|tap| convolution.extend(of_tap(tap)));
+        Ok(LinearWeights {
+            gates: matrix(&names::LINEAR_GATES)?,
+            decays,
+            convolution,
+            decay_bias: vector(&names::LINEAR_DECAY_BIAS)?,
+            rate,
+            norm: vector(&names::LINEAR_NORM)?,
+        })
+    }
+
     fn layer(&self, config: &Config, layer: usize) -> Result<LayerWeights<'_>, ModelError> {
         let matrix = |name| self.matrix(config, name, [layer, 0]);
         let vector = |name| self.vector(config, name, layer);
@@ -206,11 +246,16 @@ impl<'a> Files<'a> {
             let gate = config.gated.then(|| matrix(gate)).transpose()?;
             Ok(Network { gate, up: matrix(up)?, down: matrix(down)? })
         };
-        let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        let (queries, keys) = (config.heads * config.query_step(), config.kv_heads * config.head_dim);
         let sizes = [queries, keys, keys];
-        let [q, k, v] = match config.fused_qkv {
-            true => self.parts(config, &names::QKV, layer, sizes)?,
-            false => [matrix(&names::Q)?, matrix(&names::K)?, matrix(&names::V)?],
+        let linear = config.linear_attention_of(layer);
+        let [q, k, v] = match linear {
+            Some(&LinearAttention { key_heads, value_heads, size, .. }) => {
+                let rows = [key_heads, key_heads, value_heads].map(|heads| heads * size);
+                self.parts(config, &names::LINEAR_QKV, layer, rows)?
+            }
+            None if config.fused_qkv => self.parts(config, &names::QKV, layer, sizes)?,
+            None => [matrix(&names::Q)?, matrix(&names::K)?, matrix(&names::V)?],
         };
         let [q_bias, k_bias, v_bias] = match optional(&names::QKV_BIAS)? {
             Some(all) => {
@@ -219,6 +264,7 @@ impl<'a> Files<'a> {
             }
             None => [optional(&names::Q_BIAS)?, optional(&names::K_BIAS)?, optional(&names::V_BIAS)?],
         };
+        let experts = config.experts.filter(|_| config.layer[layer].experts);
         Ok(LayerWeights {
             attention_norm: optional(&names::ATTENTION_NORM)?,
             attention_norm_bias: self.norm_bias(
@@ -229,7 +275,8 @@ impl<'a> Files<'a> {
             q,
             k,
             v,
-            output: matrix(&names::ATTENTION_OUTPUT)?,
+            output: matrix(if linear.is_some() { &names::LINEAR_OUTPUT } else { &names::ATTENTION_OUTPUT })?,
+            linear: linear.map(|linear| self.linear(config, linear, layer)).transpose()?,
             q_norm: optional(&names::Q_NORM)?,
             k_norm: optional(&names::K_NORM)?,
             q_bias,
@@ -244,19 +291,20 @@ impl<'a> Files<'a> {
                 false => &names::FFN_NORM,
             })?,
             ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
-            feed_forward: match config.experts {
-                None => Some(network(&names::FEED_FORWARD)?),
-                Some(experts) if experts.shared => Some(network(&names::SHARED)?),
-                Some(_) => None,
+            feed_forward: match (experts, config.between(layer)) {
+                (None, _) => Some(network(&names::FEED_FORWARD)?),
+                (Some(_), 0) => None,
+                _ => Some(network(&names::SHARED)?),
             },
             up_bias: optional(&names::UP_BIAS)?,
             down_bias: optional(&names::DOWN_BIAS)?,
-            experts: match config.experts {
+            experts: match experts {
                 None => None,
                 Some(experts) => Some(ExpertWeights {
                     router: matrix(&names::ROUTER)?,
                     each: self.experts(config, layer, experts.count)?,
                     router_bias: optional(&names::ROUTER_BIAS)?,
+                    selection_bias: optional(&names::SELECTION_BIAS)?,
                     biases: match (experts.biases, &names::EXPERT_BIASES) {
                         (true, [gate, up, down]) => Some([vector(gate)?, vector(up)?, vector(down)?]),
                         (false, _) => None,
@@ -271,11 +319,12 @@ impl<'a> Files<'a> {
 
     fn weights(&self, config: &Config) -> Result<HostWeights<'_>, ModelError> {
         let embedding = self.matrix(config, &names::EMBEDDING, [0, 0])?;
-        let own = [&names::OUTPUT, &names::CLASSIFIER].into_iter().find(|name| name.needed(config));
+        let own = [&names::OUTPUT, &names::CLASSIFIER].into_iter().find(|name| name.needed(config, 0));
         let output = own.map_or(Ok(embedding), |name| self.matrix(config, name, [0, 0]))?;
         // Its numbers are in the configuration; this is about its shape.
         self.optional(config, &names::CLASSIFIER_BIAS, 0)?;
-        let table = |name: &Name| name.needed(config).then(|| self.matrix(config, name, [0, 0])).transpose();
+        let table =
+            |name: &Name| name.needed(config, 0).then(|| self.matrix(config, name, [0, 0])).transpose();
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
         let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
@@ -462,9 +511,15 @@ impl<'a> Model<'a> {
         let model = Self { files, config };
         // What is missing or wrong is said now.
         model.weights()?;
-        // Older files have angles in each layer, which nobody reads.
-        let in_layer =
-            |n: &str| n.starts_with("blk.") && !n.contains("attn_rot_embd") || n.starts_with("model.layers.");
+        // Older files have angles in each layer, and some files have layers behind the model's, which nobody reads.
+        let config = &model.config;
+        let in_layer = |n: &str| {
+            let own = n.strip_prefix("blk.").or_else(|| n.strip_prefix("model.layers."));
+            let number = own.and_then(|own| own.split('.').next()?.parse::<usize>().ok());
+            let behind =
+                number.is_some_and(|at| (0..config.predictors).contains(&at.wrapping_sub(config.layers)));
+            own.is_some() && !behind && !n.contains("attn_rot_embd")
+        };
         let in_head = |n: &str| n.starts_with("cls.") && model.config.classifier.is_some();
         let odd = |n: &&str| in_layer(n) || in_head(n);
         match model.unused().into_iter().find(odd) {
@@ -538,7 +593,7 @@ impl<'a> Model<'a> {
             (0..self.config.layers).flat_map(move |l| (0..experts).map(move |e| (n, [l, e])))
         };
         let all = names::GLOBAL.iter().map(|n| (n, [0, 0])).chain(names::LAYER.iter().flat_map(of_layer));
-        all.filter(|(n, _)| n.needed(&self.config))
+        all.filter(|(n, [layer, _])| n.needed(&self.config, *layer))
     }
 
     /// Tensors that are in the files, but that the model has no use for. None of them belongs to a layer: such a file is refused, as

@@ -95,7 +95,7 @@ pub struct LayerWeights<'a> {
     pub attention_norm: Option<Vec<f32>>,
     /// As many, if that is a layer norm: zeros without `norm_biases`.
     pub attention_norm_bias: Option<Vec<f32>>,
-    /// `heads * head_dim x hidden`.
+    /// `heads * head_dim x hidden`; twice as many rows if `attention_gates`, those of gates behind those of each head.
     pub q: Matrix<'a>,
     /// `kv_heads * head_dim x hidden`.
     pub k: Matrix<'a>,
@@ -103,6 +103,9 @@ pub struct LayerWeights<'a> {
     pub v: Matrix<'a>,
     /// `hidden x heads * head_dim`.
     pub output: Matrix<'a>,
+    /// If the layer has linear attention. Then `q`, `k` and `v` are its matrices, of `key_heads * size`, as many and `value_heads * size` rows one below the
+    /// other in the same tensor, and `output` is `hidden x value_heads * size`.
+    pub linear: Option<LinearWeights<'a>>,
     /// `head_dim` elements, if `qk_norm`; `heads * head_dim` if `qk_norm_whole`.
     pub q_norm: Option<Vec<f32>>,
     /// `head_dim` elements, if `qk_norm`; `kv_heads * head_dim` if `qk_norm_whole`.
@@ -125,13 +128,13 @@ pub struct LayerWeights<'a> {
     pub ffn_norm: Option<Vec<f32>>,
     /// As many, if that is a layer norm: zeros without `norm_biases`.
     pub ffn_norm_bias: Option<Vec<f32>>,
-    /// The feed-forward network that is applied to every token, if there is one.
+    /// The network that every token goes through, if there is one: the feed-forward network, or that beside the experts.
     pub feed_forward: Option<Network<'a>>,
     /// `intermediate` elements, if `up_bias`.
     pub up_bias: Option<Vec<f32>>,
     /// `hidden` elements, if `down_bias`.
     pub down_bias: Option<Vec<f32>>,
-    /// The experts, if the model is a mixture.
+    /// The experts, if the layer has them.
     pub experts: Option<ExpertWeights<'a>>,
     /// Behind the feed-forward network: `hidden` elements, if `post_norms`.
     pub post_ffn_norm: Option<Vec<f32>>,
@@ -144,11 +147,36 @@ impl<'a> LayerWeights<'a> {
     pub(crate) fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
         let network = self.feed_forward.iter().flat_map(Network::matrices);
         let router = self.experts.iter().map(|experts| experts.router);
-        [self.q, self.k, self.v, self.output].into_iter().chain(network).chain(router)
+        self.inputs().into_iter().chain([self.output]).chain(network).chain(router)
+    }
+
+    /// The matrices that multiply the input of attention, in the order of their products.
+    pub(crate) fn inputs(&self) -> Vec<Matrix<'a>> {
+        let linear =
+            self.linear.iter().flat_map(|linear| [linear.gates].into_iter().chain(linear.decays.clone()));
+        [self.q, self.k, self.v].into_iter().chain(linear).collect()
     }
 }
 
-/// The feed-forward network that every token goes through.
+/// What [`LinearAttention`](super::LinearAttention) has beside the matrices of queries, keys, values and of the output.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LinearWeights<'a> {
+    /// `value_heads * size x hidden`.
+    pub gates: Matrix<'a>,
+    /// The numbers `b` and `a`, in one or two matrices: `2 * value_heads x hidden` in all.
+    pub decays: Vec<Matrix<'a>>,
+    /// `taps x channels`.
+    pub convolution: Vec<f32>,
+    /// The biases of `a`, `value_heads` elements.
+    pub decay_bias: Vec<f32>,
+    /// `value_heads` elements, all of them below 0.
+    pub rate: Vec<f32>,
+    /// `size` elements.
+    pub norm: Vec<f32>,
+}
+
+/// The network that every token of a layer goes through. `intermediate` is what [`between`](super::Config::between) says.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Network<'a> {
@@ -196,10 +224,12 @@ pub struct ExpertWeights<'a> {
     pub each: Vec<FeedForward<'a>>,
     /// `count` elements, if the model has biases.
     pub router_bias: Option<Vec<f32>>,
+    /// `count` elements, if there is a bias of choosing.
+    pub selection_bias: Option<Vec<f32>>,
     /// Of gate, up and down, those of all experts one behind the other, if the model has biases: `count * intermediate` elements, as many, and
     /// `count * hidden`.
     pub biases: Option<[Vec<f32>; 3]>,
-    /// `hidden` elements, if there is a shared expert.
+    /// `hidden` elements, if there is a network beside the experts that has a gate.
     pub shared_gate: Option<Vec<f32>>,
 }
 

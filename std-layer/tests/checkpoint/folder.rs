@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{bf16, f16, QuantFormat};
-use gllm_kernels_std::model::{Matrix, Model};
+use gllm_kernels_std::model::{Config, LayerWeights, LinearWeights, Matrix, Model};
 
 use super::tiny::Tiny;
 use super::{gpt_oss, numbers};
@@ -114,7 +114,7 @@ impl Dense {
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
         let (name, is) = (tiny.architecture, |names: &[&str]| names.contains(&tiny.architecture));
-        let gemma = name.starts_with("gemma");
+        let lacks_one = name.starts_with("gemma") || name == "qwen35";
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
             Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
@@ -125,9 +125,9 @@ impl Dense {
             let x: Vec<f32> = parts.iter().flat_map(|&w| numbers(w)).collect();
             Self::stored(&name, parts[0].format(), &[rows, parts[0].cols()], &x)
         };
-        // Gemma's norms are stored without the 1 that is added to them.
+        // Some norms are stored without the 1 that is added to them.
         let norm = |name: String, x: &[f32]| {
-            let x: Vec<f32> = x.iter().map(|x| x - f32::from(u8::from(gemma))).collect();
+            let x: Vec<f32> = x.iter().map(|x| x - f32::from(u8::from(lacks_one))).collect();
             Self::floats(&format!("{name}.weight"), &[x.len()], &x)
         };
         all.push(matrix(
@@ -150,10 +150,13 @@ impl Dense {
             let at = |name: &str| format!("model.layers.{l}.{name}");
             let inputs =
                 [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)];
+            if let Some(linear) = &layer.linear {
+                all.extend(linear_attention(gguf.config(), layer, linear, &at("linear_attn")));
+            }
             if name == "phi3" {
                 all.push(below(at("self_attn.qkv_proj.weight"), &inputs.map(|(_, w, _)| w)));
             }
-            for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3") {
+            for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3" && layer.linear.is_none()) {
                 let mut x = numbers(w);
                 if is(&["llama", "smollm3", "granite", "minicpm"]) && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
@@ -163,11 +166,17 @@ impl Dense {
                     all.push(Self::floats(&at(&format!("self_attn.{name}_proj.bias")), &[bias.len()], bias));
                 }
             }
-            all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
+            if layer.linear.is_none() {
+                all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
+            }
             for (name, x) in [("o_proj.bias", &layer.output_bias), ("sinks", &layer.sinks)] {
                 all.extend(x.iter().map(|x| Self::floats(&at(&format!("self_attn.{name}")), &[x.len()], x)));
             }
-            let shared = if layer.experts.is_some() { "shared_expert." } else { "" };
+            let shared = match &layer.experts {
+                None => "",
+                Some(_) if name == "qwen2moe" => "shared_expert.",
+                Some(_) => "shared_experts.",
+            };
             if let (Some(network), true) = (&layer.feed_forward, is(&["phi3", "chatglm", "glm4"])) {
                 all.push(below(at("mlp.gate_up_proj.weight"), &[network.gate.unwrap(), network.up]));
                 all.push(matrix(at("mlp.down_proj.weight"), network.down, numbers(network.down)));
@@ -197,6 +206,13 @@ impl Dense {
                         all.push(matrix(at(&format!("{block}.experts.{e}.{name}.weight")), w, numbers(w)));
                     }
                 }
+                if let Some(x) = &experts.selection_bias {
+                    let (own, shape) = match name {
+                        "ernie4_5-moe" => ("mlp.moe_statics", vec![1, x.len()]),
+                        _ => ("mlp.gate", vec![x.len()]),
+                    };
+                    all.push(Self::floats(&at(&format!("{own}.e_score_correction_bias")), &shape, x));
+                }
                 let gate = experts.shared_gate.iter();
                 all.extend(
                     gate.map(|x| Self::floats(&at("mlp.shared_expert_gate.weight"), &[1, x.len()], x)),
@@ -223,6 +239,48 @@ impl Dense {
     }
 }
 
+/// Linear attention, whose heads of values follow each other where they belong to the same head of keys.
+fn linear_attention(
+    config: &Config,
+    layer: &LayerWeights<'_>,
+    linear: &LinearWeights<'_>,
+    at: &str,
+) -> Vec<Dense> {
+    let of = config.linear_attention.unwrap();
+    let each = of.value_heads / of.key_heads;
+    // The heads of values in this order, in pieces of `len`.
+    let grouped = |x: &[f32], len: usize| {
+        let head = |h: usize| h % each * of.key_heads + h / each;
+        (0..of.value_heads).flat_map(|h| x[head(h) * len..][..len].to_vec()).collect::<Vec<_>>()
+    };
+    let matrix = |name: &str, w: Matrix<'_>, rows: usize, x: Vec<f32>| {
+        Dense::stored(&format!("{at}.{name}.weight"), w.format(), &[rows, w.cols()], &x)
+    };
+    let vector = |name: &str, x: Vec<f32>| Dense::floats(&format!("{at}.{name}"), &[x.len()], &x);
+    let hidden = config.hidden;
+    let rows = |w: Matrix<'_>, size: usize| grouped(&numbers(w), size * hidden);
+    let qkv = [numbers(layer.q), numbers(layer.k), rows(layer.v, of.size)].concat();
+    // Each channel has its taps side by side.
+    let tap = |c: usize, t: usize| linear.convolution[t * of.channels() + c];
+    let taps: Vec<f32> = (0..of.channels()).flat_map(|c| (0..of.taps).map(move |t| tap(c, t))).collect();
+    let (of_keys, of_values) = taps.split_at(2 * of.key_heads * of.size * of.taps);
+    let taps = [of_keys, &grouped(of_values, of.size * of.taps)].concat();
+    let output = numbers(layer.output);
+    let output = output.chunks(of.values()).flat_map(|row| grouped(row, of.size)).collect();
+    let [b, a] = [linear.decays[0], linear.decays[1]];
+    vec![
+        matrix("in_proj_qkv", layer.q, of.channels(), qkv),
+        matrix("in_proj_z", linear.gates, of.values(), rows(linear.gates, of.size)),
+        matrix("in_proj_b", b, of.value_heads, rows(b, 1)),
+        matrix("in_proj_a", a, of.value_heads, rows(a, 1)),
+        Dense::floats(&format!("{at}.conv1d.weight"), &[of.channels(), 1, of.taps], &taps),
+        vector("dt_bias", grouped(&linear.decay_bias, 1)),
+        vector("A_log", grouped(&linear.rate, 1).into_iter().map(|rate| (-rate).ln()).collect()),
+        vector("norm.weight", linear.norm.clone()),
+        matrix("out_proj", layer.output, hidden, output),
+    ]
+}
+
 /// Rows of each head, which llama's GGUF files have in pairs: first those of all first elements, then those of all second ones.
 fn halves_of_heads(x: &[f32], cols: usize, head_dim: usize) -> Vec<f32> {
     let half = head_dim / 2;
@@ -242,12 +300,16 @@ pub fn config(tiny: &Tiny) -> String {
         ("qwen2moe", _) => "qwen2_moe",
         ("qwen3moe", _) => "qwen3_moe",
         ("gpt-oss", _) => "gpt_oss",
+        ("glm4moe", _) => "glm4_moe",
+        ("ernie4_5-moe", _) => "ernie4_5_moe",
         ("chatglm", _) => "glm",
         ("olmo2", _) => "olmo3",
+        ("qwen35", _) => "qwen3_5_text",
         ("command-r", _) => "cohere",
         (name, _) => name,
     };
     let of_experts = tiny.experts.map(|(count, used)| {
+        let width = tiny.between();
         let qwen = format!(
             r#""num_experts":{count},"moe_intermediate_size":{},"norm_topk_prob":{},"decoder_sparse_step":1,"mlp_only_layers":[]"#,
             tiny.intermediate,
@@ -259,6 +321,14 @@ pub fn config(tiny: &Tiny) -> String {
                 r#""num_local_experts":{count},"sliding_window":{},"swiglu_limit":7.0"#,
                 tiny.window
             ),
+            "glm4_moe" | "dots1" => format!(
+                r#""n_routed_experts":{count},"n_shared_experts":2,"moe_intermediate_size":{width},"norm_topk_prob":true,"first_k_dense_replace":1,"n_group":1,"topk_group":1,"routed_scaling_factor":1.0"#
+            ),
+            "ernie4_5_moe" => {
+                return format!(
+                    r#","moe_k":{used},"moe_num_experts":{count},"moe_num_shared_experts":2,"moe_intermediate_size":{width},"moe_layer_start_index":1,"moe_layer_end_index":-1,"moe_layer_interval":1"#
+                )
+            }
             _ => qwen,
         };
         format!(r#","num_experts_per_tok":{used},{count}"#)
@@ -298,7 +368,12 @@ pub fn config(tiny: &Tiny) -> String {
             r#","scale_emb":6,"scale_depth":0.4330127018922193,"dim_model_base":16,"attention_multiplier":0.3"#
                 .to_owned()
         }
-        "glm4" => r#","partial_rotary_factor":0.5"#.to_owned(),
+        "qwen35" => {
+            let sizes = r#""linear_num_key_heads":2,"linear_num_value_heads":6,"linear_key_head_dim":32,"linear_value_head_dim":32,"linear_conv_kernel_dim":4"#;
+            let kinds = r#""layer_types":["linear_attention","full_attention","linear_attention"]"#;
+            format!(r#","attn_output_gate":true,{kinds},{sizes}"#)
+        }
+        "glm4" | "glm4moe" => r#","partial_rotary_factor":0.5"#.to_owned(),
         "exaone4" | "olmo2" => format!(
             r#","sliding_window":{window},"layer_types":["sliding_attention","full_attention","sliding_attention"]"#
         ),

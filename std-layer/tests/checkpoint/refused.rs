@@ -155,6 +155,56 @@ fn configurations_of_mixtures() {
         ],
     );
     changed_configurations(
+        &Tiny::new("glm4moe", None),
+        &[
+            (r#""n_routed_experts":6,"#, "", &["expert_count"]),
+            (r#""n_routed_experts":6"#, r#""n_routed_experts":7"#, &["mlp.gate", "[64, 6]", "[64, 7]"]),
+            (
+                r#""n_shared_experts":2"#,
+                r#""n_shared_experts":1"#,
+                &["shared_experts", "[64, 64]", "[64, 32]"],
+            ),
+            (
+                r#""n_shared_experts":2"#,
+                r#""n_shared_experts":0"#,
+                &["1.mlp.shared_experts", "not take part"],
+            ),
+            (
+                r#""first_k_dense_replace":1"#,
+                r#""first_k_dense_replace":0"#,
+                &["0.mlp.shared_experts", "missing"],
+            ),
+            (r#""first_k_dense_replace":1"#, r#""first_k_dense_replace":2"#, &["1.mlp.gate_proj", "missing"]),
+            (r#""first_k_dense_replace":1"#, r#""first_k_dense_replace":3"#, &["3", "below the 3 layers"]),
+            (r#""n_group":1"#, r#""n_group":4"#, &["expert_group_count", "4", "a divisor of the 6 experts"]),
+            (
+                r#""n_group":1,"topk_group":1"#,
+                r#""n_group":2,"topk_group":3"#,
+                &["used_count", "3", "2 groups"],
+            ),
+            (r#""n_group":1,"topk_group":1"#, r#""n_group":2"#, &["expert_group_used_count"]),
+            (
+                r#""routed_scaling_factor":1.0"#,
+                r#""routed_scaling_factor":-1"#,
+                &["expert_weights_scale", "-1"],
+            ),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("ernie4_5-moe", None),
+        &[
+            (r#""moe_layer_end_index":-1"#, r#""moe_layer_end_index":1"#, &["moe_layer_end_index", "1"]),
+            (r#""moe_layer_interval":1"#, r#""moe_layer_interval":2"#, &["2.mlp.gate_proj", "missing"]),
+            (r#""moe_layer_interval":1"#, r#""moe_layer_interval":0"#, &["interleave_moe_layer_step", "0"]),
+            (r#""moe_k":3"#, r#""moe_k":7"#, &["expert_used_count", "7", "6"]),
+            (
+                r#""moe_num_shared_experts":2"#,
+                r#""moe_num_shared_experts":4000000000"#,
+                &["moe_num_shared_experts", "32", "2^32"],
+            ),
+        ],
+    );
+    changed_configurations(
         &Tiny::new("gpt-oss", None),
         &[
             (r#""swiglu_limit":7.0"#, r#""swiglu_limit":5.0"#, &["swiglu_limit", "5.0"]),

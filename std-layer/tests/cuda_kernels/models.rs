@@ -494,7 +494,7 @@ pub fn trials(trials: &mut Trials) {
             }
         }
     }
-    for (turn, tiny) in Tiny::unusual().enumerate() {
+    for (turn, tiny) in Tiny::unusual().chain(Tiny::hybrids()).enumerate() {
         trials.push(trial(format!("model_exact_{}", tiny.architecture), move || exact_logits(tiny, turn)));
         if on_a_gpu() {
             trials.push(trial(format!("model_fast_{}", tiny.architecture), move || fast_path(tiny, turn)));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 43] = [
+const SMALL: [&str; 52] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -30,6 +30,12 @@ const SMALL: [&str; 43] = [
     "smollm3",
     "granite",
     "granitemoe",
+    "granitemoe-shared",
+    "glm4moe",
+    "ernie4_5-moe",
+    "bailingmoe2",
+    "dots1",
+    "bailingmoe",
     "mistral3",
     "minicpm",
     "chatglm",
@@ -52,6 +58,9 @@ const SMALL: [&str; 43] = [
     "qwen2vl",
     "qwen3vl",
     "qwen3vlmoe",
+    "qwen35",
+    "qwen35moe",
+    "qwen3next",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

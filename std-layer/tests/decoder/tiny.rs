@@ -2,9 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use gllm_kernels_std::core::{Kernels, QuantFormat, RopePairing};
+use gllm_kernels_std::core::{Kernels, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Value, ValueType, Writer};
-use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Model, Network, Norm};
+use gllm_kernels_std::model::Model;
+
+#[path = "oracle.rs"]
+mod oracle;
+
+#[allow(unused_imports)] // Not every program needs them.
+pub use oracle::{hidden, oracle};
+
+/// Sizes of linear attention, in the models that have it.
+const KEY_HEADS: usize = 2;
+const VALUE_HEADS: usize = 6;
+const SIZE: usize = 32;
+const TAPS: usize = 4;
 
 /// A model to write.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +58,12 @@ impl Tiny {
             window: 24,
             tied: architecture.starts_with("gemma"),
             labels: 0,
-            experts: (architecture.ends_with("moe") || architecture == "gpt-oss").then_some((6, 3)),
+            experts: match architecture {
+                // In 4 groups, of which 2 are taken.
+                "bailingmoe2" => Some((12, 5)),
+                "gpt-oss" | "dots1" | "qwen3next" => Some((6, 3)),
+                name => name.ends_with("moe").then_some((6, 3)),
+            },
             experts_scale: 1.5,
             router_scale: 2.0,
         }
@@ -88,7 +105,9 @@ impl Tiny {
             ("qwen3vl", None),
             ("qwen3vlmoe", None),
             ("mistral3", None),
-            ("granitemoe", None),
+            ("ernie4_5-moe", None),
+            ("dots1", None),
+            ("bailingmoe", Some(QuantFormat::Q8_0)),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -97,6 +116,43 @@ impl Tiny {
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
         Self::others().take(10)
+    }
+
+    /// Models most of whose layers have linear attention: with heads of values in either order, and experts.
+    pub fn hybrids() -> impl Iterator<Item = Self> {
+        [("qwen35", None), ("qwen3next", Some(QuantFormat::Q8_0)), ("qwen35moe", Some(QuantFormat::F16))]
+            .map(|(name, format)| Self::new(name, format))
+            .into_iter()
+    }
+
+    /// Whether a layer has linear attention: each second one.
+    fn is_linear(&self, layer: usize) -> bool {
+        self.is(&["qwen35", "qwen35moe", "qwen3next"]) && layer.is_multiple_of(2)
+    }
+
+    /// Whether its experts are of DeepSeek's kind: the first layer has none, and there is a network beside them.
+    fn deepseek(&self) -> bool {
+        self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe"])
+    }
+
+    /// Elements between the halves of the network beside the experts.
+    fn shared(&self) -> usize {
+        match self.architecture {
+            "qwen2moe" | "qwen35moe" | "qwen3next" => self.intermediate,
+            "granitemoe" => 40,
+            // Others than those of the first layer.
+            _ if self.deepseek() => 2 * self.between(),
+            _ => 0,
+        }
+    }
+
+    /// Elements between the halves of an expert.
+    pub fn between(&self) -> usize {
+        if self.deepseek() {
+            self.intermediate / 3
+        } else {
+            self.intermediate
+        }
     }
 
     fn is(&self, names: &[&str]) -> bool {
@@ -109,13 +165,18 @@ impl Tiny {
         (biased || self.is(&["cohere2", "command-r"]), biased)
     }
 
-    /// Experts: with one beside them and with scores as they are, normalised, and all of them used.
+    /// Experts: with one beside them and with scores as they are, normalised, and all of them used; by the sigmoid with a bias of choosing, in groups, and with a network beside them that has no
+    /// gate; and not in all layers.
     pub fn mixtures() -> impl Iterator<Item = Self> {
         [
             Self::new("qwen2moe", Some(QuantFormat::Q8_0)),
             Self::new("qwen3moe", None),
             Self { experts: Some((8, 2)), ..Self::new("llama", Some(QuantFormat::Q4_1)) },
             Self { experts: Some((3, 3)), ..Self::new("llama", Some(QuantFormat::F16)) },
+            Self::new("glm4moe", Some(QuantFormat::Q8_0)),
+            // Networks of a layer have 24, 48 and 72 elements, which are no whole blocks.
+            Self { intermediate: 72, ..Self::new("bailingmoe2", None) },
+            Self::new("granitemoe", Some(QuantFormat::F16)),
         ]
         .into_iter()
     }
@@ -165,15 +226,32 @@ impl Tiny {
             if !self.is(&["exaone4", "olmo2"]) {
                 add("attn_norm", &[self.hidden]);
             }
-            if self.is(&["phi3", "chatglm", "gptneox", "falcon"]) {
+            let hybrid = self.is(&["qwen35", "qwen35moe", "qwen3next"]);
+            if self.is_linear(l) {
+                let values = VALUE_HEADS * SIZE;
+                let channels = 2 * KEY_HEADS * SIZE + values;
+                add("attn_qkv", &[self.hidden, channels]);
+                add("attn_gate", &[self.hidden, values]);
+                if self.architecture == "qwen3next" {
+                    add("ssm_ba", &[self.hidden, 2 * VALUE_HEADS]);
+                } else {
+                    add("ssm_beta", &[self.hidden, VALUE_HEADS]);
+                    add("ssm_alpha", &[self.hidden, VALUE_HEADS]);
+                }
+                add("ssm_conv1d", &[TAPS, channels]);
+                add("ssm_norm", &[SIZE]);
+                add("ssm_out", &[values, self.hidden]);
+            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else {
-                add("attn_q", &[self.hidden, q]);
+                add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
                 add("attn_k", &[self.hidden, kv]);
                 add("attn_v", &[self.hidden, kv]);
             }
-            add("attn_output", &[q, self.hidden]);
-            let by_attention = self.is(&["gpt-oss", "seed_oss"]);
+            if !self.is_linear(l) {
+                add("attn_output", &[q, self.hidden]);
+            }
+            let by_attention = hybrid || self.is(&["gpt-oss", "seed_oss", "glm4moe"]);
             if !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]) {
                 add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
             }
@@ -181,14 +259,14 @@ impl Tiny {
                 add("attn_sinks", &[self.heads]);
             }
             let (hidden, between) = (self.hidden, self.intermediate);
-            let mut network = |end: &str, of: &[usize]| {
+            let mut network = |end: &str, between: usize, of: &[usize]| {
                 for (name, dims) in
                     [("gate", [hidden, between]), ("up", [hidden, between]), ("down", [between, hidden])]
                 {
                     add(&format!("ffn_{name}{end}"), &[&dims, of].concat());
                 }
             };
-            match self.experts {
+            match self.experts.filter(|_| l > 0 || !self.deepseek()) {
                 None if self.is(&["phi3", "chatglm", "glm4"]) => {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
@@ -197,11 +275,13 @@ impl Tiny {
                     add("ffn_up", &[hidden, between]);
                     add("ffn_down", &[between, hidden]);
                 }
-                None => network("", &[]),
+                None => network("", between, &[]),
                 Some((count, _)) => {
-                    network("_exps", &[count]);
-                    if self.architecture == "qwen2moe" {
-                        network("_shexp", &[]);
+                    network("_exps", self.between(), &[count]);
+                    if self.shared() > 0 {
+                        network("_shexp", self.shared(), &[]);
+                    }
+                    if self.is(&["qwen2moe", "qwen35moe", "qwen3next"]) {
                         add("ffn_gate_inp_shexp", &[hidden]);
                     }
                     add("ffn_gate_inp", &[hidden, count]);
@@ -211,7 +291,19 @@ impl Tiny {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
-            if self.is(&["qwen3", "gemma3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "exaone4"]) {
+            let normed = hybrid
+                || self.is(&[
+                    "qwen3",
+                    "gemma3",
+                    "qwen3moe",
+                    "qwen3vl",
+                    "qwen3vlmoe",
+                    "exaone4",
+                    "glm4moe",
+                    "bailingmoe2",
+                    "dots1",
+                ]);
+            if normed && !self.is_linear(l) {
                 add("attn_q_norm", &[self.head_dim]);
                 add("attn_k_norm", &[self.head_dim]);
             }
@@ -221,6 +313,10 @@ impl Tiny {
             }
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
+        for l in (0..self.layers).filter(|&l| self.is_linear(l)) {
+            all.push((format!("blk.{l}.ssm_dt.bias"), vec![VALUE_HEADS]));
+            all.push((format!("blk.{l}.ssm_a"), vec![VALUE_HEADS]));
+        }
         if self.architecture == "phi3" {
             for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
                 all.push((name.to_owned(), vec![self.rotated() / 2]));
@@ -245,13 +341,19 @@ impl Tiny {
             all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
         }
         // Of GLM 4, some models have them.
-        if self.architecture.starts_with("qwen2") || self.is(&["seed_oss", "glm4", "starcoder2", "stablelm"])
+        if self.architecture.starts_with("qwen2")
+            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm"])
         {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     all.push((format!("blk.{l}.{name}.bias"), vec![n]));
                 }
             }
+        }
+        if let (true, Some((count, _))) =
+            (self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1"]), self.experts)
+        {
+            all.extend((1..self.layers).map(|l| (format!("blk.{l}.exp_probs_b.bias"), vec![count])));
         }
         if let ("gpt-oss", Some((count, _))) = (self.architecture, self.experts) {
             let (hidden, between) = (self.hidden, self.intermediate);
@@ -276,7 +378,8 @@ impl Tiny {
     fn rotated(&self) -> usize {
         match self.architecture {
             "phi3" => self.head_dim * 3 / 4,
-            "glm4" | "chatglm" => self.head_dim / 2,
+            "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" => self.head_dim / 2,
+            "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
             "stablelm" | "gptneox" => self.head_dim / 4,
             _ => self.head_dim,
         }
@@ -326,13 +429,37 @@ impl Tiny {
         if let Some((count, used)) = self.experts {
             set("expert_count", Value::U32(count as u32));
             set("expert_used_count", Value::U32(used as u32));
-            set("expert_feed_forward_length", Value::U32(self.intermediate as u32));
+            set("expert_feed_forward_length", Value::U32(self.between() as u32));
             set("expert_weights_scale", Value::F32(self.experts_scale));
+        }
+        if self.deepseek() {
+            set("leading_dense_block_count", Value::U32(1));
+            set("expert_shared_count", Value::U32(2));
+            set("expert_weights_norm", Value::Bool(self.architecture != "bailingmoe"));
+        }
+        if self.is(&["ernie4_5-moe", "granitemoe"]) {
+            set("expert_shared_feed_forward_length", Value::U32(self.shared() as u32));
+        }
+        if let ("bailingmoe2", Some((count, used))) = (self.architecture, self.experts) {
+            let groups = count as u32 / 3;
+            set("expert_group_count", Value::U32(groups));
+            set("expert_group_used_count", Value::U32(if used == count { groups } else { 2 }));
         }
         set("rope.dimension_count", Value::U32(self.rotated() as u32));
         let periodic = self.is(&["exaone4", "olmo2", "cohere2"]);
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
+        }
+        if self.is_linear(0) {
+            let sizes = [
+                ("full_attention_interval", 2),
+                ("ssm.conv_kernel", TAPS),
+                ("ssm.group_count", KEY_HEADS),
+                ("ssm.time_step_rank", VALUE_HEADS),
+                ("ssm.state_size", SIZE),
+                ("ssm.inner_size", VALUE_HEADS * SIZE),
+            ];
+            sizes.iter().for_each(|&(key, n)| set(key, Value::U32(n as u32)));
         }
         if periodic {
             // Others have periods of four layers, of which there are not as many here.
@@ -367,7 +494,7 @@ impl Tiny {
         for (i, (name, dims)) in self.tensors().into_iter().enumerate() {
             let n = dims.iter().product::<usize>();
             let bias = name.ends_with("bias");
-            let matrix = dims.len() >= 2 && !bias;
+            let matrix = dims.len() >= 2 && !bias && !name.contains("conv1d");
             // Small enough that nothing explodes, large enough that attention is not flat.
             let (scale, base) = if matrix {
                 let large = if name.contains("ffn_gate_inp") { self.router_scale } else { 2.0 };
@@ -375,6 +502,14 @@ impl Tiny {
             } else if name.contains("sinks") {
                 // Above and below scores.
                 (3.0, 2.0)
+            } else if name.contains("conv1d") {
+                (0.6, 0.2)
+            } else if name.ends_with("ssm_a") {
+                // Decays from nearly none to nearly all.
+                (0.9, -1.0)
+            } else if name.contains("exp_probs_b") {
+                // Enough to change which experts are taken.
+                (0.3, 0.0)
             } else if bias && (name.contains("gate_exps") || name.contains("up_exps")) {
                 // Far enough from 0 that some gates are clamped.
                 (6.0, 0.0)
@@ -422,213 +557,6 @@ fn ggml(format: QuantFormat) -> GgmlType {
         QuantFormat::Bf16 => GgmlType::BF16,
         _ => unreachable!("no test writes it"),
     }
-}
-
-fn rows(matrix: &Matrix<'_>) -> Vec<Vec<f64>> {
-    let (n, cols) = (matrix.rows(), matrix.cols());
-    (0..n)
-        .map(|r| match matrix {
-            Matrix::Quantised(w) => {
-                let mut row = vec![0f32; cols];
-                Kernels::<f32>::detect().dequant(w.row_range(r, 1).unwrap(), &mut row).unwrap();
-                row.into_iter().map(f64::from).collect()
-            }
-            Matrix::F32(w) => {
-                // SAFETY: elements of the view.
-                (0..cols).map(|c| unsafe { *w.as_ptr().add(r * w.row_stride() + c) }.into()).collect()
-            }
-        })
-        .collect()
-}
-
-fn times(w: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
-    w.iter().map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
-}
-
-fn norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
-    let scale = 1.0 / (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64 + f64::from(eps)).sqrt();
-    x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
-}
-
-/// A norm of the residual stream, or that itself.
-fn normed(config: &Config, x: &[f64], weight: &Option<Vec<f32>>, bias: &Option<Vec<f32>>) -> Vec<f64> {
-    let Some(weight) = weight else { return x.to_vec() };
-    if config.norm == Norm::Rms {
-        return norm(x, weight, config.norm_eps);
-    }
-    let mean = x.iter().sum::<f64>() / x.len() as f64;
-    let centred: Vec<f64> = x.iter().map(|x| x - mean).collect();
-    let biases = bias.as_ref().unwrap();
-    norm(&centred, weight, config.norm_eps).iter().zip(biases).map(|(x, &b)| x + f64::from(b)).collect()
-}
-
-/// The normal distribution function.
-fn normal(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..300 {
-        term *= x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    0.5 + sum * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
-}
-
-fn plus(x: &[f64], y: &[f64]) -> Vec<f64> {
-    x.iter().zip(y).map(|(x, y)| x + y).collect()
-}
-
-/// The logits behind each token, in f64, from the formulas in the documentation of [`Config`].
-pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
-    let output = rows(&weights.output);
-    let cap = |x: f64| config.logit_softcap.map(f64::from).map_or(x, |cap| cap * (x / cap).tanh());
-    let all = hidden(config, weights, tokens);
-    all.iter().map(|x| times(&output, x).into_iter().map(cap).collect()).collect()
-}
-
-/// What the output matrix multiplies.
-pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
-    let (dim, eps, group) = (config.head_dim, config.norm_eps, config.heads / config.kv_heads);
-    let embedding = rows(&weights.embedding);
-    let scale = f64::from(config.embedding_scale);
-    let mut xs: Vec<Vec<f64>> =
-        tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
-    for (w, layer) in weights.layers.iter().zip(&config.layer) {
-        let rope = &config.ropes[layer.rope];
-        let rotate = |x: &mut [f64], p: usize| {
-            let half = rope.dims / 2;
-            let factor = rope.attention_factor.unwrap_or(1.0);
-            for i in 0..half {
-                let divisor = rope.factors.as_ref().map_or(1.0, |factors| f64::from(factors[i]));
-                let angle = p as f64 * rope.theta.powf(-2.0 * i as f64 / rope.dims as f64) / divisor;
-                let (a, b) = match rope.pairing {
-                    RopePairing::Adjacent => (2 * i, 2 * i + 1),
-                    RopePairing::HalfSplit => (i, i + half),
-                };
-                let (c, s) = (factor * angle.cos(), factor * angle.sin());
-                (x[a], x[b]) = (x[a] * c - x[b] * s, x[a] * s + x[b] * c);
-            }
-        };
-        let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));
-        let network = |w: &Network<'_>| (w.gate.map(|m| rows(&m)), [w.up, w.down].map(|m| rows(&m)));
-        let (dense, experts) = (
-            w.feed_forward.as_ref().map(network),
-            w.experts
-                .as_ref()
-                .map(|w| w.each.iter().map(|e| e.matrices().map(|m| rows(&m))).collect::<Vec<_>>()),
-        );
-        let router = w.experts.as_ref().map(|w| rows(&w.router));
-        let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (p, x) in xs.iter_mut().enumerate() {
-            let h = normed(config, x, &w.attention_norm, &w.attention_norm_bias);
-            let biased = |m: &[Vec<f64>], b: &Option<Vec<f32>>| {
-                let y = times(m, &h);
-                b.as_ref().map_or(y.clone(), |b| y.iter().zip(b).map(|(y, &b)| y + f64::from(b)).collect())
-            };
-            let (mut q, mut k, v) = (biased(&wq, &w.q_bias), biased(&wk, &w.k_bias), biased(&wv, &w.v_bias));
-            for (x, of) in [(&mut q, &w.q_norm), (&mut k, &w.k_norm)] {
-                if let Some(of) = of {
-                    // One head, or all.
-                    x.chunks_mut(of.len()).for_each(|part| part.copy_from_slice(&norm(part, of, eps)));
-                }
-                x.chunks_mut(dim).for_each(|head| rotate(head, p));
-            }
-            keys.push(k);
-            values.push(v);
-            let from = layer.window.map_or(0, |window| (p + 1).saturating_sub(window));
-            let mut mixed = Vec::new();
-            for (head, q) in q.chunks(dim).enumerate() {
-                let at = head / group * dim;
-                let dot = |k: &[f64]| q.iter().zip(&k[at..at + dim]).map(|(q, k)| q * k).sum::<f64>();
-                let mut scores: Vec<f64> =
-                    keys[from..].iter().map(|k| dot(k) * f64::from(config.attention_scale)).collect();
-                if let Some(cap) = config.attention_softcap.map(f64::from) {
-                    scores.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
-                }
-                // A sink is a score without a value.
-                let sink = w.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
-                let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
-                let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - top).exp()).sum();
-                let weigh = |i: usize| {
-                    let one = scores.iter().zip(&values[from..]).map(|(s, v)| (s - top).exp() * v[at + i]);
-                    one.sum::<f64>() / sum
-                };
-                mixed.extend((0..dim).map(weigh));
-            }
-            let mut a = times(&wo, &mixed);
-            if let Some(bias) = &w.output_bias {
-                a.iter_mut().zip(bias).for_each(|(a, &b)| *a += f64::from(b));
-            }
-            if let Some(post) = &w.post_attention_norm {
-                a = norm(&a, post, eps);
-            }
-            let attended = plus(x, &a);
-            // What the network takes.
-            let from = if config.parallel { &*x } else { &attended };
-            let h = match config.shared_norm {
-                true => normed(config, from, &w.attention_norm, &w.attention_norm_bias),
-                false => normed(config, from, &w.ffn_norm, &w.ffn_norm_bias),
-            };
-            *x = attended;
-            let gated = |g: f64, u: f64| match config.gate {
-                Gate::Silu => u * g / (1.0 + (-g).exp()),
-                Gate::GeluTanh => {
-                    let t = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
-                    u * 0.5 * g * (1.0 + t.tanh())
-                }
-                Gate::ClampedSwiglu => {
-                    let g = g.min(7.0);
-                    (u.clamp(-7.0, 7.0) + 1.0) * g / (1.0 + (-1.702 * g).exp())
-                }
-                Gate::Gelu => u * g * normal(g),
-                _ => unreachable!("an activation that the oracle does not know"),
-            };
-            let with = |y: Vec<f64>, bias: Option<&[f32]>| match bias {
-                Some(bias) => y.iter().zip(bias).map(|(y, &b)| y + f64::from(b)).collect(),
-                None => y,
-            };
-            let network =
-                |gate: Option<&[Vec<f64>]>, [up, down]: [&[Vec<f64>]; 2], biases: [Option<&[f32]>; 3]| {
-                    let u = with(times(up, &h), biases[1]);
-                    let gated: Vec<f64> = match gate.map(|gate| with(times(gate, &h), biases[0])) {
-                        Some(g) => g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect(),
-                        None => u.into_iter().map(|u| gated(u, 1.0)).collect(),
-                    };
-                    with(times(down, &gated), biases[2])
-                };
-            let mut f = vec![0.0; h.len()];
-            if let Some((gate, [up, down])) = &dense {
-                let biases = [None, w.up_bias.as_deref(), w.down_bias.as_deref()];
-                f = network(gate.as_deref(), [up, down], biases);
-            }
-            if let (Some(e), Some(experts), Some(router)) = (&config.experts, &experts, &router) {
-                if let Some(gate) = w.experts.as_ref().and_then(|w| w.shared_gate.as_ref()) {
-                    let score: f64 = gate.iter().zip(&h).map(|(&g, x)| f64::from(g) * x).sum();
-                    f.iter_mut().for_each(|f| *f /= 1.0 + (-score).exp());
-                }
-                let of_layer = w.experts.as_ref();
-                let routed = with(times(router, &h), of_layer.and_then(|w| w.router_bias.as_deref()));
-                let scores: Vec<f64> = routed.into_iter().map(f64::exp).collect();
-                let mut order: Vec<usize> = (0..e.count).collect();
-                order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-                order.truncate(e.used);
-                let of: f64 =
-                    if e.normalised { order.iter().map(|&i| scores[i]).sum() } else { scores.iter().sum() };
-                for i in order {
-                    let (n, out) = (e.intermediate, config.hidden);
-                    let biases = of_layer.and_then(|w| w.biases.as_ref());
-                    let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
-                    let [gate, up, down] = experts[i].each_ref().map(|m| &m[..]);
-                    let y = network(Some(gate), [up, down], [part(0, n), part(1, n), part(2, out)]);
-                    let factor = scores[i] / of * f64::from(e.scale);
-                    f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
-                }
-            }
-            if let Some(post) = &w.post_ffn_norm {
-                f = norm(&f, post, eps);
-            }
-            *x = plus(x, &f);
-        }
-    }
-    xs.iter().map(|x| normed(config, x, &weights.output_norm, &weights.output_norm_bias)).collect()
 }
 
 /// KL divergence of `q` from `p`, of one row of logits.

@@ -24,7 +24,19 @@ pub fn layer_norms(architecture: &str) -> (bool, bool) {
 
 /// Whether files of this architecture always have experts.
 pub fn is_mixture(architecture: &str) -> bool {
-    architecture.ends_with("moe") || architecture == "gpt-oss"
+    architecture.ends_with("moe")
+        || ["gpt-oss", "qwen3next"].contains(&architecture)
+        || is_deepseek(architecture)
+}
+
+/// Whether all layers of this architecture but each fourth one have linear attention.
+pub fn is_hybrid(architecture: &str) -> bool {
+    architecture.starts_with("qwen35") || architecture == "qwen3next"
+}
+
+/// Whether its experts are of DeepSeek's kind. The first layer of drafts has none, and beside those of the others is a network.
+pub fn is_deepseek(architecture: &str) -> bool {
+    ["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe"].contains(&architecture)
 }
 
 /// A tensor whose elements are all the same.
@@ -79,9 +91,19 @@ impl Draft {
         if is(&["gemma2", "gemma3", "phi3", "gpt-oss", "exaone4", "olmo2", "cohere2"]) {
             own("attention.sliding_window", Value::U32(8));
         }
+        let hybrid = is_hybrid(architecture);
+        if hybrid {
+            let sizes = [("conv_kernel", 4), ("group_count", 2), ("time_step_rank", 4), ("state_size", 8)];
+            sizes.iter().for_each(|(key, n)| own(&format!("ssm.{key}"), Value::U32(*n)));
+        }
         if is_mixture(architecture) {
             own("expert_count", Value::U32(4));
             own("expert_used_count", Value::U32(2));
+        }
+        if is_deepseek(architecture) {
+            own("leading_dense_block_count", Value::U32(1));
+            own("expert_shared_count", Value::U32(1));
+            own("expert_shared_feed_forward_length", Value::U32(32));
         }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
@@ -96,17 +118,34 @@ impl Draft {
             if !is(&["exaone4", "olmo2"]) {
                 own("attn_norm.weight", &[32], T::F32);
             }
-            if is(&["phi3", "chatglm", "gptneox", "falcon"]) {
+            let linear = hybrid && i % 4 != 3;
+            if linear {
+                own("attn_qkv.weight", &[32, 64], T::Q4_0);
+                own("attn_gate.weight", &[32, 32], T::Q8_0);
+                if architecture == "qwen3next" {
+                    own("ssm_ba.weight", &[32, 8], T::F32);
+                } else {
+                    own("ssm_beta.weight", &[32, 4], T::F16);
+                    own("ssm_alpha.weight", &[32, 4], T::F32);
+                }
+                own("ssm_conv1d.weight", &[4, 64], T::F32);
+                own("ssm_dt.bias", &[4], T::F32);
+                own("ssm_a", &[4], T::BF16);
+                own("ssm_norm.weight", &[8], T::F16);
+                own("ssm_out.weight", &[32, 32], T::Q8_0);
+            } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
-                own("attn_q.weight", &[32, 64], T::F32);
+                own("attn_q.weight", &[32, if hybrid { 128 } else { 64 }], T::F32);
                 own("attn_k.weight", &[32, 32], T::F16);
                 own("attn_v.weight", &[32, 32], T::BF16);
             }
-            own("attn_output.weight", &[64, 32], T::Q4_0);
+            if !linear {
+                own("attn_output.weight", &[64, 32], T::Q4_0);
+            }
             let gpt_oss = architecture == "gpt-oss";
-            let by_attention = is(&["gpt-oss", "seed_oss"]);
-            let norm = if by_attention { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+            let by_attention = is(&["gpt-oss", "seed_oss", "glm4moe"]);
+            let norm = if by_attention || hybrid { "post_attention_norm.weight" } else { "ffn_norm.weight" };
             let own_norm = !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]);
             if own_norm {
                 own(norm, &[32], T::BF16);
@@ -117,7 +156,7 @@ impl Draft {
             if biases && own_norm {
                 own("ffn_norm.bias", &[32], T::F32);
             }
-            if is_mixture(architecture) {
+            if is_mixture(architecture) && !(is_deepseek(architecture) && i == 0) {
                 own("ffn_gate_inp.weight", &[32, 4], T::F32);
                 own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
                 own("ffn_up_exps.weight", &[32, 32, 4], T::Q4_1);
@@ -132,7 +171,15 @@ impl Draft {
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             }
-            if architecture == "qwen2moe" {
+            if is_deepseek(architecture) && i > 0 {
+                own("ffn_gate_shexp.weight", &[32, 32], T::Q5_0);
+                own("ffn_up_shexp.weight", &[32, 32], T::Q4_1);
+                own("ffn_down_shexp.weight", &[32, 32], T::Q8_0);
+                if architecture != "bailingmoe" {
+                    own("exp_probs_b.bias", &[4], T::F32);
+                }
+            }
+            if is(&["qwen2moe", "qwen35moe", "qwen3next"]) {
                 own("ffn_gate_inp_shexp.weight", &[32], T::F32);
                 own("ffn_gate_shexp.weight", &[32, 64], T::Q5_0);
                 own("ffn_up_shexp.weight", &[32, 64], T::Q4_1);
@@ -154,12 +201,17 @@ impl Draft {
                 own("ffn_up.bias", &[64], T::BF16);
                 own("ffn_down.bias", &[32], T::F32);
             }
-            if by_attention || architecture.starts_with("qwen2") || architecture == "starcoder2" {
+            if is(&["gpt-oss", "seed_oss"])
+                || architecture.starts_with("qwen2")
+                || architecture == "starcoder2"
+            {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
             }
-            if is(&["gemma3", "exaone4"]) || architecture.starts_with("qwen3") {
+            if (is(&["gemma3", "exaone4", "bailingmoe2", "dots1"]) || architecture.starts_with("qwen3"))
+                && !linear
+            {
                 own("attn_q_norm.weight", &[16], T::F32);
                 own("attn_k_norm.weight", &[16], T::F16);
             }

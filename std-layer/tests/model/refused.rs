@@ -45,6 +45,70 @@ fn what_is_not_supported_is_named() {
     assert_eq!(bad_value(&draft).0, "llama.attention.causal");
 }
 
+#[test]
+fn mixtures_that_lie() {
+    for (name, key, value, with, expected) in [
+        ("glm4moe", "expert_gating_func", 3, None, "1, softmax, 2, sigmoid, or 3"),
+        ("glm4moe", "expert_gating_func", 4, None, "1, softmax, 2, sigmoid, or 3"),
+        ("dots1", "leading_dense_block_count", 7, None, "below the 7 layers"),
+        ("dots1", "expert_used_count", 5, None, "at most the 4 experts"),
+        ("ernie4_5-moe", "interleave_moe_layer_step", 8, None, "one of the 7 layers has experts"),
+        ("glm4moe", "nextn_predict_layers", 7, None, "below the 7 layers"),
+        ("bailingmoe", "expert_shared_count", 1 << 30, None, "at most 2147483647 / 32"),
+        ("bailingmoe2", "expert_group_count", 3, None, "a divisor of the 4 experts that is at most half"),
+        ("bailingmoe2", "expert_group_count", 4, None, "a divisor of the 4 experts that is at most half"),
+        ("bailingmoe2", "expert_group_used_count", 3, Some(2), "at most the 2 groups"),
+        ("bailingmoe2", "expert_used_count", 3, Some(2), "at most the 2 experts of 1 groups"),
+    ] {
+        let mut draft = Draft::of(name);
+        if let Some(groups) = with {
+            draft.set(&format!("{name}.expert_group_count"), Value::U32(groups));
+            draft.set(&format!("{name}.expert_group_used_count"), Value::U32(1));
+        }
+        let key = format!("{name}.{key}");
+        draft.set(&key, Value::U32(value));
+        let (named, found, text) = bad_value(&draft);
+        assert_eq!((named, found), (key, value.to_string()));
+        assert!(text.contains(expected), "{text}");
+    }
+    let mut draft = Draft::of("bailingmoe2");
+    draft.set("bailingmoe2.expert_group_count", Value::U32(2));
+    let key = "bailingmoe2.expert_group_used_count";
+    assert!(matches!(refused(&draft), ModelError::MissingKey { key: named } if named == key));
+    // A layer without experts has a network of its own; what is added to scores has a number for each; and all layers have it, or none.
+    for (tensor, dims, shape) in [
+        ("blk.0.ffn_up.weight", None, vec![32, 64]),
+        ("blk.3.ffn_up_shexp.weight", None, vec![32, 32]),
+        ("blk.3.exp_probs_b.bias", None, vec![4]),
+        ("blk.3.exp_probs_b.bias", Some(vec![5]), vec![4]),
+        ("blk.0.ffn_down.weight", Some(vec![32, 32]), vec![64, 32]),
+        ("blk.1.ffn_down_shexp.weight", Some(vec![64, 32]), vec![32, 32]),
+    ] {
+        let mut draft = Draft::of("glm4moe");
+        let at = draft.tensors.iter().position(|t| t.name == tensor).unwrap();
+        match &dims {
+            Some(dims) => draft.tensors[at].dims.clone_from(dims),
+            None => drop(draft.tensors.remove(at)),
+        }
+        match refused(&draft) {
+            ModelError::MissingTensor { name, expected, .. } => {
+                assert_eq!((&*name, expected, dims), (tensor, shape, None));
+            }
+            ModelError::WrongShape { name, found, expected } => {
+                assert_eq!((&*name, Some(found), expected), (tensor, dims, shape));
+            }
+            other => panic!("{other}"),
+        }
+    }
+    // What belongs to the other kind of layer would not take part.
+    for tensor in ["blk.0.exp_probs_b.bias", "blk.0.ffn_gate_inp.weight", "blk.1.ffn_up.weight"] {
+        let mut draft = Draft::of("dots1");
+        draft.tensor(tensor, &[4], GgmlType::F32);
+        let text = refused(&draft).to_string();
+        assert!(text.contains(tensor) && text.contains("dots1"), "{text}");
+    }
+}
+
 const SIZES: [&str; 9] = [
     "block_count",
     "context_length",

@@ -32,6 +32,39 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(wide, Err(BackendError::Tokens(_))), "{wide:?}");
 }
 
+/// States are for so many sequences as the cache was made for. Another one, and a fork that goes on beside what it was made of, is refused until one is dropped; and a
+/// fork that has gone on has changed nothing for the other.
+#[test]
+fn states_run_out() {
+    let Some(backend) = backend() else { return };
+    let tiny = Tiny::new("qwen35", None);
+    let model = tiny.open();
+    let text = tokens(30, tiny.vocabulary);
+    let cache = CacheOptions { sequences: 2, ..options().cache };
+    let mut g = Generator::new(backend, &model, Options { cache, ..options() }).unwrap();
+    let want = g.logits(&text).unwrap();
+    let last = &want[want.len() - tiny.vocabulary..];
+    let [a, b] = [g.create(), g.create()];
+    g.extend(a, &text[..20], Outputs::None).unwrap();
+    g.extend(b, &text[..3], Outputs::None).unwrap();
+    let c = g.fork(a, 20).unwrap();
+    for refused in [g.create(), c] {
+        let full = g.extend(refused, &text[..2], Outputs::Last).unwrap_err();
+        let one = CacheError::Full { group: 1, needed: 1, free: 0 };
+        assert!(matches!(&full, BackendError::Cache(e) if *e == one), "{full:?}");
+    }
+    g.remove(b).unwrap();
+    g.extend(c, &text[..9], Outputs::None).unwrap();
+    let logits = g.extend(a, &text[20..], Outputs::Last).unwrap();
+    for (got, want) in g.backend().read_logits(&logits).unwrap().iter().zip(last) {
+        assert!((got - want).abs() <= 3e-4, "{got} instead of {want}");
+    }
+    // Only all of what a sequence has read can be shared.
+    let gone = g.fork(a, 20).unwrap_err();
+    let kept = CacheError::Forgotten { group: 1, position: 20 };
+    assert!(matches!(&gone, BackendError::Cache(e) if *e == kept), "{gone:?}");
+}
+
 /// Where a buffer may be small, matrices and logits are split: products of a few rows that a split leaves over are summed in another
 /// order, so results are the same within rounding. What cannot be split is refused with both numbers.
 #[test]

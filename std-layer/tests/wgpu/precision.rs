@@ -12,7 +12,8 @@ use super::{backend, golden, options, tokens, with_sinks};
 #[test]
 fn experts_with_rounded_activations() {
     let has_blocks = |tiny: &Tiny| tiny.format.is_some_and(|format| format.block_len() > 1);
-    for tiny in Tiny::mixtures().chain(with_sinks()).filter(has_blocks) {
+    let all = Tiny::mixtures().chain(with_sinks()).chain(Tiny::hybrids());
+    for tiny in all.filter(has_blocks) {
         let Some(backend) = backend() else { return };
         let tiny = Tiny { experts: tiny.experts.map(|(count, _)| (count, count)), ..tiny };
         let model = tiny.open();

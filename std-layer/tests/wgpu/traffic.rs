@@ -35,6 +35,8 @@ fn takes_eight_bytes(tiny: Tiny, page_tokens: usize, positions: std::ops::Range<
 #[test]
 fn eight_bytes_a_step() {
     takes_eight_bytes(Tiny::new("llama", None), 16, 9..60);
+    // States are where they were.
+    takes_eight_bytes(Tiny::new("qwen35", None), 16, 9..20);
 }
 
 /// With experts, whose choice the host never learns, it is the same.

@@ -120,12 +120,20 @@ pub(super) struct Heads {
     /// Queries of a token that share a KV head.
     group: usize,
     dim: usize,
+    /// How far a head's queries are behind those of the head before. Gates lie between them, if there are any.
+    step: usize,
 }
 
 impl Heads {
     pub(super) fn of(config: &Config) -> Self {
         let group = config.heads / config.kv_heads;
-        Self { kv_heads: config.kv_heads, group, dim: config.head_dim }
+        Self { kv_heads: config.kv_heads, group, dim: config.head_dim, step: config.query_step() }
+    }
+
+    /// The queries, and their gates, of the heads of a token that share a KV head.
+    fn queries_of<'a>(&self, row: &'a [f32], head: usize) -> impl Iterator<Item = (&'a [f32], &'a [f32])> {
+        let (dim, len) = (self.dim, self.group * self.step);
+        row[head * len..][..len].chunks_exact(self.step).map(move |both| both.split_at(dim))
     }
 }
 
@@ -230,6 +238,7 @@ impl Joined {
             let a = &*self.attention;
             let Heads { group, dim, .. } = a.heads;
             let sinks = self.sinks.map(|sinks| &*sinks);
+            let from = a.from.get(row..row + 1);
             let joins = a.shares[self.group].joins[row].iter().zip(to.chunks_exact_mut(group * dim));
             for (head, (join, to)) in joins.enumerate() {
                 let part = |i: usize| {
@@ -245,25 +254,42 @@ impl Joined {
                 for i in 1..join.count {
                     k.attend_join(dim, all.reborrow(), part(i))?;
                 }
-                finish(k, dim, &all, sinks.map(|sinks| &sinks[head * group..][..group]), to)?;
+                let sinks = sinks.map(|sinks| &sinks[head * group..][..group]);
+                finish(k, &all, sinks, a.heads.queries_of(from, head), to)?;
             }
         }
         Ok(())
     }
 }
 
-/// Divides values by sums: the queries of a token that share a KV head, whose sinks are `sinks`.
-fn finish(
+/// Divides values by sums, and applies gates: the queries of a token that share a KV head, whose sinks are `sinks`.
+fn finish<'a>(
     k: &Kernels<f32>,
-    dim: usize,
     all: &Attended<'_>,
     sinks: Option<&[f32]>,
+    queries: impl Iterator<Item = (&'a [f32], &'a [f32])>,
     to: &mut [f32],
 ) -> Result<(), KernelError> {
-    let queries = all.values.chunks_exact(dim).zip(to.chunks_exact_mut(dim)).zip(all.sums.iter());
-    for (query, ((values, to), &[top, sum])) in queries.enumerate() {
+    let dim = all.values.len() / all.sums.len();
+    let results = all.values.chunks_exact(dim).zip(to.chunks_exact_mut(dim)).zip(all.sums.iter());
+    for (query, (((values, to), &[top, sum]), (_, gates))) in results.zip(queries).enumerate() {
         let scale = sinks.map_or(1.0 / sum, |sinks| with_sink(sinks[query], top, sum));
         k.vec_scale(scale, values, to)?;
+        gate(k, gates, to)?;
+    }
+    Ok(())
+}
+
+/// Multiplies numbers by the sigmoid of their gates, if they have any.
+fn gate(k: &Kernels<f32>, gates: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
+    const PART: usize = 64;
+    let mut room = [0.0; PART];
+    for (gates, to) in gates.chunks(PART).zip(to.chunks_mut(PART)) {
+        // The sigmoid of `x` is `(1 + tanh(x / 2)) / 2`.
+        let half = &mut room[..gates.len()];
+        k.vec_scale(0.5, gates, half)?;
+        k.tanh_inplace(half)?;
+        to.iter_mut().zip(&*half).for_each(|(x, t)| *x *= 0.5 * t + 0.5);
     }
     Ok(())
 }
@@ -353,8 +379,10 @@ impl Attention {
             spans[t * group..(t + 1) * group].fill(shares.sight.of(run, token));
             // SAFETY: the token's row, whose queries of this head lie side by side.
             let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
-            let from = &row[work.head * group * dim..][..group * dim];
-            k.vec_scale(self.scale, from, &mut q[t * group * dim..][..group * dim])?;
+            let to = q[t * group * dim..][..group * dim].chunks_exact_mut(dim);
+            for ((from, _), to) in self.heads.queries_of(row, work.head).zip(to) {
+                k.vec_scale(self.scale, from, to)?;
+            }
         }
         let slopes = self.slopes.get(work.head * group..(work.head + 1) * group).unwrap_or(&[]);
         let biases = |token| slopes.iter().map(move |&slope| Alibi { slope, position: run.position(token) });
@@ -407,7 +435,10 @@ impl Attention {
                     let to = self.to.ptr.add((run.row + token) * self.to.width + work.head * group * dim);
                     std::slice::from_raw_parts_mut(to, group * dim)
                 };
-                finish(&k, dim, &part, sinks.map(|sinks| &sinks[work.head * group..][..group]), to)?;
+                // SAFETY: the token's row, of which nobody writes anything now.
+                let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
+                let sinks = sinks.map(|sinks| &sinks[work.head * group..][..group]);
+                finish(&k, &part, sinks, self.heads.queries_of(row, work.head), to)?;
             }
         }
         Ok(())
@@ -462,8 +493,8 @@ impl Attention {
         (shape, angles, eps): (RopeShape, &Angles, f32),
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
-        let Heads { kv_heads, group, dim } = self.heads;
-        let (q, kv) = (kv_heads * group * dim, kv_heads * dim);
+        let Heads { kv_heads, group, dim, step } = self.heads;
+        let (q, kv) = (kv_heads * group * step, kv_heads * dim);
         let half = shape.rot_dim / 2;
         for row in of.row..of.row + of.tokens {
             // SAFETY: the caller's contract.
@@ -473,12 +504,15 @@ impl Attention {
             }
             let end = if weights.config.qk_norm_whole { q } else { dim };
             if let Some((of_q, of_k)) = weights.tensors.head_norms(layer).map(|both| both.split_at(end)) {
-                k.rms_norm_rows_inplace(of_q.len(), Some(of_q), eps, &mut x[..q])?;
+                let mut heads = x[..q].chunks_exact_mut(step.max(end));
+                heads.try_for_each(|x| k.rms_norm_inplace(Some(of_q), eps, &mut x[..end]))?;
                 k.rms_norm_rows_inplace(of_k.len(), Some(of_k), eps, &mut x[q..q + kv])?;
             }
             let angles = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
             if half > 0 {
-                k.rope_inplace(shape, angles[0], angles[1], &mut x[..q + kv])?;
+                let of_keys = RopeShape { heads: kv_heads, head_dim: dim, ..shape };
+                k.rope_inplace(shape, angles[0], angles[1], &mut x[..q])?;
+                k.rope_inplace(of_keys, angles[0], angles[1], &mut x[q..q + kv])?;
             }
         }
         // SAFETY: the caller's contract.

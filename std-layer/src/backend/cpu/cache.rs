@@ -4,7 +4,7 @@ use gllm_kernels_core::KV_BLOCK;
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences};
-use crate::model::{CacheError, Config, PageCopy, Pages, PositionCopy, SequenceId};
+use crate::model::{CacheError, Config, LinearAttention, PageCopy, Pages, PositionCopy, SequenceId};
 
 /// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
 ///
@@ -27,6 +27,10 @@ pub struct CpuKvCache {
     head_dim: usize,
     /// Bytes of a block.
     block: usize,
+    /// Linear attention, if layers have it.
+    linear: Option<LinearAttention>,
+    /// Bytes of a page of each group.
+    page_bytes: Vec<usize>,
     pub(super) workspace: Workspace,
 }
 
@@ -36,6 +40,8 @@ pub(super) struct Workspace {
     pub(super) arena: AlignedVec<f32>,
     pub(super) rounded: AlignedVec<u8>,
     pub(super) partial: AlignedVec<f32>,
+    /// Of linear attention: the results of the convolution.
+    pub(super) convolved: AlignedVec<f32>,
     /// Of experts: numbers, and prepared rows.
     pub(super) routes: AlignedVec<u32>,
     pub(super) prepared: AlignedVec<u8>,
@@ -93,11 +99,17 @@ impl CpuKvCache {
             .into_iter()
             .try_fold(1usize, usize::checked_mul)
             .ok_or_else(too_large)?;
+        let pages = options.pages(&groups, config)?;
+        let mut page_bytes = vec![page; groups.len()];
+        page_bytes.extend(config.linear_attention.map(|linear| {
+            // Each state starts on a cache line.
+            (linear.state() * size_of::<f32>()).next_multiple_of(AlignedVec::<u8>::ALIGN)
+        }));
         let mut starts = Vec::with_capacity(group_of.len());
         let mut end = 0usize;
         for &group in &group_of {
             starts.push(end);
-            let pages = groups[group].pages.checked_mul(page);
+            let pages = pages.free(group).checked_mul(page_bytes[group]);
             // Each layer starts on a cache line.
             let next =
                 pages.and_then(|n| n.checked_next_multiple_of(AlignedVec::<u8>::ALIGN)?.checked_add(end));
@@ -105,7 +117,7 @@ impl CpuKvCache {
         }
         Ok(Self {
             options: *options,
-            pages: options.pages(&groups, config)?,
+            pages,
             windows: groups.iter().map(|group| group.window).collect(),
             group_of,
             memory: AlignedVec::zeroed(end),
@@ -114,10 +126,13 @@ impl CpuKvCache {
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
             block,
+            linear: config.linear_attention,
+            page_bytes,
             workspace: Workspace {
                 arena: AlignedVec::zeroed(0),
                 rounded: AlignedVec::zeroed(0),
                 partial: AlignedVec::zeroed(0),
+                convolved: AlignedVec::zeroed(0),
                 routes: AlignedVec::zeroed(0),
                 prepared: AlignedVec::zeroed(0),
                 experts: AlignedVec::zeroed(0),
@@ -128,24 +143,31 @@ impl CpuKvCache {
     /// Checks that the cache was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         let windows = config.layer.iter().map(|layer| layer.window);
-        let same = windows.eq(self.layer_windows.iter().copied());
+        let linear = config.layer.iter().map(|layer| layer.linear);
+        let same = windows.eq(self.layer_windows.iter().copied())
+            && linear.eq(self.group_of.iter().map(|&group| group == self.windows.len()))
+            && config.linear_attention == self.linear;
         if same && [config.kv_heads, config.head_dim] == [self.kv_heads, self.head_dim] {
             return Ok(());
         }
         Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
     }
 
-    /// Bytes that attention of a token at `position` reads.
+    /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
-        let seen = |&group: &usize| self.windows[group].map_or(position + 1, |w| w.min(position + 1));
-        let positions: usize = self.group_of.iter().map(seen).sum();
-        positions * self.kv_heads * self.block / KV_BLOCK
+        let of = |&group: &usize| match self.windows.get(group) {
+            Some(window) => {
+                window.map_or(position + 1, |w| w.min(position + 1)) * self.kv_heads * self.block / KV_BLOCK
+            }
+            None => self.page_bytes[group],
+        };
+        self.group_of.iter().map(of).sum()
     }
 
     /// Makes room for a step's tokens. Pages that are shared, and that tokens go to, are copied.
     pub(super) fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<(), CacheError> {
         for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
-            let page = self.kv_heads * self.block * (self.options.page_tokens / KV_BLOCK);
+            let page = self.page_bytes[group];
             for (start, _) in self.starts.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
                 let [from, to] = [from, to].map(|at| start + at as usize * page);
                 self.memory.copy_within(from..from + page, to);
@@ -170,6 +192,21 @@ impl CpuKvCache {
             }
         }
         Ok(())
+    }
+
+    /// Where a layer with linear attention has the states of these sequences.
+    pub(super) fn states(
+        &mut self,
+        layer: usize,
+        sequences: &[SequenceId],
+    ) -> Result<Vec<*mut f32>, CacheError> {
+        let (group, start) =
+            (self.group_of[layer], self.memory.as_mut_ptr().wrapping_add(self.starts[layer]));
+        let state = |&id: &SequenceId| {
+            let page = self.pages.table(id, group)?.first().copied().unwrap_or(0) as usize;
+            Ok(start.wrapping_add(page * self.page_bytes[group]).cast())
+        };
+        sequences.iter().map(state).collect()
     }
 
     /// Where the blocks of these sequences are.

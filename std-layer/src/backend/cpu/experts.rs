@@ -13,7 +13,7 @@ use super::product::{chunk_rows, Way};
 use super::rows::{glu, Rounded, Rows};
 use super::team::{Memory, LINE};
 use super::weights::ExpertWeights;
-use crate::model::{Config, Experts, Gate};
+use crate::model::{Config, Experts, Gate, Groups, Scoring};
 
 /// If there are no more rows than this, one chunk routes and sorts all of them.
 const SORTED_AT_ONCE: usize = 8;
@@ -143,6 +143,43 @@ pub(super) struct Mixture {
 struct Segment {
     expert: usize,
     rows: Range<usize>,
+}
+
+/// In place of the score of an expert that cannot be taken any more. Scores are 0 or more, or no numbers.
+const TAKEN: f32 = -1.0;
+
+/// What decides whether an expert is taken. Negative infinity is below all numbers.
+fn merit(scores: &[f32], bias: Option<&[f32]>, expert: usize) -> f32 {
+    match scores[expert] + bias.map_or(0.0, |bias| bias[expert]) {
+        x if x.is_nan() => f32::NEG_INFINITY,
+        x => x,
+    }
+}
+
+/// The first of those whose merit is the largest.
+fn largest(of: impl Iterator<Item = usize>, merit: impl Fn(usize) -> f32) -> Option<usize> {
+    of.map(|i| (i, merit(i)))
+        .reduce(|best, other| if other.1 > best.1 { other } else { best })
+        .map(|best| best.0)
+}
+
+/// Leaves the experts of the best groups alone.
+fn keep_groups(scores: &mut [f32], bias: Option<&[f32]>, Groups { count, used }: Groups) {
+    let size = scores.len() / count;
+    let sum_of_two = |group: usize| {
+        let own = || group * size..(group + 1) * size;
+        let merit = |expert| merit(scores, bias, expert);
+        let first = largest(own(), merit);
+        let second = largest(own().filter(|&expert| Some(expert) != first), merit);
+        [first, second].into_iter().flatten().map(merit).sum::<f32>()
+    };
+    let sums: Vec<f32> = (0..count).map(sum_of_two).collect();
+    let mut left: Vec<usize> = (0..count).collect();
+    for _ in 0..used {
+        let best = largest(left.iter().copied(), |group| sums[group]);
+        left.retain(|&group| Some(group) != best);
+    }
+    left.into_iter().for_each(|group| scores[group * size..(group + 1) * size].fill(TAKEN));
 }
 
 impl Mixture {
@@ -304,30 +341,29 @@ impl Mixture {
     /// # Safety
     /// The contract of [`run`](Self::run).
     unsafe fn route(&self, k: &Kernels<f32>, row: usize) -> Result<(), KernelError> {
-        /// Below every score.
-        const TAKEN: f32 = -1.0;
-        let Experts { used, normalised, scale, .. } = self.experts;
+        let Experts { used, scoring, groups, normalised, scale, .. } = self.experts;
         // SAFETY: the caller's contract: the row's scores and pairs are its own.
-        let (scores, factors, chosen) = unsafe {
+        let (scores, factors, chosen, bias) = unsafe {
             let factors = std::slice::from_raw_parts_mut(self.room.factors.add(row * used), used);
             let chosen = std::slice::from_raw_parts_mut(self.room.chosen.add(row * used), used);
-            (self.room.scores.row(row), factors, chosen)
+            (self.room.scores.row(row), factors, chosen, (*self.weights).selection_bias.as_deref())
         };
-        k.softmax_inplace(scores)?;
+        match scoring {
+            Scoring::Softmax => k.softmax_inplace(scores)?,
+            Scoring::Sigmoid => scores.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
+        }
+        if let Some(groups) = groups {
+            keep_groups(scores, bias, groups);
+        }
         for (factor, chosen) in factors.iter_mut().zip(chosen) {
-            let mut best = (TAKEN, None);
-            for (expert, &score) in scores.iter().enumerate() {
-                if score > best.0 {
-                    best = (score, Some(expert));
-                }
-            }
-            // What is left may be no numbers; there are at least as many experts as are used.
-            let expert = best.1.or_else(|| scores.iter().position(|score| score.is_nan())).unwrap_or(0);
+            let left = (0..scores.len()).filter(|&expert| scores[expert] != TAKEN);
+            // There are at least as many experts as are used.
+            let expert = largest(left, |expert| merit(scores, bias, expert)).unwrap_or(0);
             *factor = scores[expert];
             *chosen = expert as u32;
             scores[expert] = TAKEN;
         }
-        let sum: f32 = if normalised { factors.iter().sum() } else { 1.0 };
+        let sum: f32 = if normalised { factors.iter().sum::<f32>() + 1e-20 } else { 1.0 };
         factors.iter_mut().for_each(|factor| *factor = *factor / sum * scale);
         Ok(())
     }
@@ -446,6 +482,7 @@ impl Mixture {
                     let score = k.vec_dot(gate, self.x.get(row..row + 1))?;
                     k.vec_scale_inplace(1.0 / (1.0 + (-score).exp()), sum)?;
                 }
+                None if self.experts.shared.is_some() => {}
                 None => sum.fill(0.0),
             }
             for pair in row * used..(row + 1) * used {

@@ -9,6 +9,7 @@ mod attention;
 mod cache;
 mod cached;
 mod experts;
+mod linear;
 mod product;
 mod rows;
 mod step;
@@ -116,7 +117,7 @@ impl CpuBackend {
     ) -> Result<CpuLogits, BackendError> {
         let model = &weights.config;
         topology.check(tokens, model)?;
-        topology.check_trees(trees)?;
+        topology.check_trees(trees, model)?;
         let (mut runs, mut row) = (Vec::new(), 0);
         for (i, &Run { sequence, tokens, .. }) in topology.runs.iter().enumerate() {
             let first = kv.pages.positions(sequence)?;

@@ -8,6 +8,7 @@ use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, Ro
 use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, Sight, TokenRun};
 use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
+use super::linear::Linear as LinearLayer;
 use super::product::{How, Product, Way};
 use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work, LINE};
@@ -33,6 +34,9 @@ enum Operation {
         group: usize,
         sinks: Option<*const [f32]>,
     },
+    /// The convolution of a layer with linear attention, and the rest of it.
+    Convolve(usize),
+    AttendLinear(usize),
     /// A stage of the experts of a layer.
     Experts {
         mixture: usize,
@@ -62,6 +66,8 @@ pub(super) struct Program {
     blocks: Vec<BlockTokens>,
     angles: Vec<Angles>,
     mixtures: Vec<Mixture>,
+    /// The layers with linear attention, in their order.
+    linear: Vec<LinearLayer>,
     failed: OnceLock<KernelError>,
 }
 
@@ -95,6 +101,8 @@ impl Work for Program {
             Operation::Product(product) => product.chunks(),
             Operation::Prepare { .. } => self.blocks.len(),
             Operation::Attend { group, .. } => self.attention.shares[*group].chunks(),
+            Operation::Convolve(linear) => self.linear[*linear].chunks_to_convolve(),
+            Operation::AttendLinear(linear) => self.linear[*linear].chunks_to_attend(),
             Operation::Experts { mixture, stage } => self.mixtures[*mixture].chunks(*stage),
         }
     }
@@ -119,6 +127,8 @@ impl Work for Program {
                     let sinks = sinks.map(|sinks| &*sinks);
                     self.attention.run(*layer, (*group, chunk), sinks, memory)
                 }
+                Operation::Convolve(linear) => self.linear[*linear].convolve(k, chunk),
+                Operation::AttendLinear(linear) => self.linear[*linear].attend(k, chunk, memory),
                 Operation::Experts { mixture, stage } => {
                     self.mixtures[*mixture].run(k, *stage, chunk, memory)
                 }
@@ -143,6 +153,10 @@ pub(super) struct Recorder<'a> {
     outputs: Vec<usize>,
     tokens: Vec<u32>,
     slots: HashMap<Slot, Rows>,
+    /// The states of all sequences in each layer that has any.
+    states: Vec<Vec<*mut f32>>,
+    /// Where the results of convolutions go.
+    convolved: Rows,
     /// Two rows for each row of logits, as wide as `Normed`.
     halves: Rows,
     experts: Option<Room>,
@@ -171,6 +185,13 @@ impl<'a> Recorder<'a> {
         let shares: Vec<_> =
             kv.windows.iter().map(|&window| Shares::new(sight(window), &runs, heads, threads)).collect();
         let blocks = kv.blocks(&sequences)?;
+        let state = |layer: usize| match model.layer[layer].linear {
+            true => kv.states(layer, &sequences),
+            false => Ok(Vec::new()),
+        };
+        let states = (0..model.layers).map(state).collect::<Result<Vec<_>, _>>()?;
+        let channels = model.linear_attention.map_or(0, |linear| linear.channels());
+        let convolved = Rows { ptr: grow(&mut kv.workspace.convolved, rows * channels), width: channels };
         // The arena: all slots but the logits, each from a cache line on.
         let width = |slot: Slot| slot.width(model);
         let size = |slot: Slot| (rows * width(slot)).next_multiple_of(LINE / size_of::<f32>());
@@ -191,8 +212,11 @@ impl<'a> Recorder<'a> {
         let attention = Box::new(Attention {
             heads,
             blocks,
-            from: slots[&Slot::Heads],
-            to: slots[&Slot::Mixed],
+            from: Rows {
+                width: model.heads * model.query_step() + 2 * model.kv_heads * model.head_dim,
+                ..slots[&Slot::Heads]
+            },
+            to: Rows { width: model.heads * model.head_dim, ..slots[&Slot::Mixed] },
             partial: grow(&mut kv.workspace.partial, partial),
             scale: model.attention_scale,
             softcap: model.attention_softcap,
@@ -220,6 +244,7 @@ impl<'a> Recorder<'a> {
             attention,
             angles,
             mixtures: Vec::new(),
+            linear: Vec::new(),
             failed: OnceLock::new(),
         };
         Ok(Self {
@@ -235,6 +260,8 @@ impl<'a> Recorder<'a> {
             outputs,
             tokens: tokens.to_vec(),
             slots,
+            states,
+            convolved,
             halves: Rows { ptr: at, width: hidden },
             experts,
             add: None,
@@ -259,6 +286,11 @@ impl<'a> Recorder<'a> {
     fn push_rows(&mut self, name: &'static str, work: RowWork, out: Slot) {
         let (rows, step, out) = (self.rows, self.step(1), self.slots[&out]);
         self.push(name, Operation::Rows(RowOp { rows, step, work, out, rounded: Vec::new() }));
+    }
+
+    /// The rows of a slot in a layer.
+    fn rows_in(&self, slot: Slot, layer: usize) -> Rows {
+        Rows { width: slot.width_in(&self.weights.config, layer), ..self.slots[&slot] }
     }
 
     /// The weight of a norm that the model has.
@@ -405,7 +437,8 @@ impl Step for Recorder<'_> {
             Linear::Output => "logits",
         };
         let weights = self.weights;
-        let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
+        let rows = |slot| linear.layer().map_or(self.slots[&slot], |layer| self.rows_in(slot, layer));
+        let [from, to] = linear.slots().map(rows);
         let of = (&weights.tensors.linear(linear)[..], weights.tensors.linear_bias(linear));
         match self.logits_by(linear, of.0)? {
             LogitsBy::Rounded => self.product(name, of, (from, to), self.how()),
@@ -425,11 +458,29 @@ impl Step for Recorder<'_> {
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
         let config = &self.weights.config;
+        if let Some(&of) = config.linear_attention_of(layer) {
+            let vectors = self.weights.tensors.linear_attention(layer).ok_or_else(|| {
+                BackendError::Unsupported("linear attention in a layer that has none".to_owned())
+            })?;
+            let linear = LinearLayer {
+                of,
+                vectors,
+                eps: config.norm_eps,
+                runs: self.program.attention.runs.clone(),
+                states: std::mem::take(&mut self.states[layer]),
+                from: self.rows_in(Slot::Heads, layer),
+                convolved: self.convolved,
+                to: self.rows_in(Slot::Mixed, layer),
+            };
+            self.push("convolution", Operation::Convolve(self.program.linear.len()));
+            self.program.linear.push(linear);
+            return Ok(());
+        }
         let angles = config.layer[layer].rope;
         let rope = &config.ropes[angles];
         let shape = RopeShape {
-            heads: config.heads + config.kv_heads,
-            head_dim: config.head_dim,
+            heads: config.heads,
+            head_dim: config.query_step(),
             rot_dim: rope.dims,
             pairing: rope.pairing,
         };
@@ -438,21 +489,26 @@ impl Step for Recorder<'_> {
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
+        if self.weights.config.layer[layer].linear {
+            self.push("linear attention", Operation::AttendLinear(self.program.linear.len() - 1));
+            return Ok(());
+        }
         let group = self.group_of[layer];
         let sinks = self.weights.tensors.sinks(layer).map(|sinks| &raw const **sinks);
         self.push("attention", Operation::Attend { layer, group, sinks });
         if self.program.attention.shares[group].is_split() {
             let attention: *const Attention = &*self.program.attention;
             let work =
-                RowWork::Join { pieces: Joined { attention, group, sinks }, to: self.slots[&Slot::Mixed] };
-            self.push_rows("join", work, Slot::Mixed);
+                RowWork::Join { pieces: Joined { attention, group, sinks }, to: self.program.attention.to };
+            let (rows, step, out) = (self.rows, self.step(1), self.program.attention.to);
+            self.push("join", Operation::Rows(RowOp { rows, step, work, out, rounded: Vec::new() }));
         }
         Ok(())
     }
 
-    fn glu(&mut self) -> Result<(), BackendError> {
+    fn glu(&mut self, layer: usize) -> Result<(), BackendError> {
         let gate = self.weights.config.gate;
-        let (x, to) = (self.slots[&Slot::Gates], self.slots[&Slot::Activated]);
+        let [x, to] = [Slot::Gates, Slot::Activated].map(|slot| self.rows_in(slot, layer));
         let work = match self.weights.config.gated {
             true => RowWork::Glu { gate, x, to },
             false if gate == Gate::ClampedSwiglu => {
@@ -460,7 +516,8 @@ impl Step for Recorder<'_> {
             }
             false => RowWork::Activate { gate, x, to },
         };
-        self.push_rows("activation", work, Slot::Activated);
+        let (rows, step, rounded) = (self.rows, self.step(1), Vec::new());
+        self.push("activation", Operation::Rows(RowOp { rows, step, work, out: to, rounded }));
         Ok(())
     }
 
@@ -495,8 +552,8 @@ impl Step for Recorder<'_> {
 
     fn last_rows(&mut self) -> Result<(), BackendError> {
         if self.outputs.len() < self.rows {
-            let of = [self.slots[&Slot::Hidden], self.slots[&Slot::Mixed]];
-            let work = RowWork::Gather { rows: self.outputs.clone(), of };
+            let mixed = self.rows_in(Slot::Mixed, self.weights.config.layers - 1);
+            let work = RowWork::Gather { rows: self.outputs.clone(), of: [self.slots[&Slot::Hidden], mixed] };
             self.push_rows("gather", work, Slot::Mixed);
             self.rows = self.outputs.len();
         }

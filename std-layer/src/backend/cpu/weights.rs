@@ -87,6 +87,7 @@ pub(super) struct ExpertWeights {
     /// Gate, up and down of each expert.
     pub(super) each: Vec<[Arc<Matrix>; 3]>,
     pub(super) router_bias: Option<Vec<f32>>,
+    pub(super) selection_bias: Option<Vec<f32>>,
     /// Biases of gate, up and down, those of all experts one behind the other.
     pub(super) biases: Option<[Vec<f32>; 3]>,
     pub(super) shared_gate: Option<Vec<f32>>,
@@ -265,8 +266,14 @@ impl<'a> Upload<'a> for Packer<'a> {
             Ok::<_, BackendError>([self.matrix(of.gate)?, self.matrix(of.up)?, self.matrix(of.down)?])
         };
         let each = of.each.iter().map(network).collect::<Result<_, _>>()?;
-        let (router_bias, biases) = (of.router_bias.clone(), of.biases.clone());
-        Ok(ExpertWeights { router, each, router_bias, biases, shared_gate: of.shared_gate.clone() })
+        Ok(ExpertWeights {
+            router,
+            each,
+            router_bias: of.router_bias.clone(),
+            selection_bias: of.selection_bias.clone(),
+            biases: of.biases.clone(),
+            shared_gate: of.shared_gate.clone(),
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use gllm_kernels_core::ElementType;
 
+use super::kept::LayerCache;
 use super::layout::Layout;
 use crate::cuda::decoder::{Forms, StepRows};
 use crate::cuda::{Activations, Buffer, CudaError, KvCache, View, ViewMut};
@@ -43,7 +44,7 @@ pub(super) enum Place {
 
 /// The memory that a step works on.
 pub(super) struct Memory<'a> {
-    pub(super) layers: &'a mut [KvCache],
+    pub(super) layers: &'a mut [LayerCache],
     pub(super) group_of: &'a [usize],
     /// Page tables of each group, and numbers of a row.
     pub(super) tables: Vec<View<'a, u32>>,
@@ -134,7 +135,7 @@ impl<'a> Memory<'a> {
         wanted: Wanted,
         m: usize,
     ) -> Result<Forms<'b>, CudaError> {
-        self.cache_and_forms(layout, 0, wanted, m).map(|(_, forms)| forms)
+        Ok(self.places_and_forms(layout, wanted, m)?.1)
     }
 
     /// A layer's cache, and where a product takes its input from.
@@ -145,6 +146,16 @@ impl<'a> Memory<'a> {
         wanted: Wanted,
         m: usize,
     ) -> Result<(&'b KvCache, Forms<'b>), CudaError> {
+        let (layers, forms) = self.places_and_forms(layout, wanted, m)?;
+        Ok((layers[layer].kv()?, forms))
+    }
+
+    fn places_and_forms<'b>(
+        &'b mut self,
+        layout: &Layout<Place>,
+        wanted: Wanted,
+        m: usize,
+    ) -> Result<(&'b [LayerCache], Forms<'b>), CudaError> {
         let Wanted { cols, rows, half, integer, exact } = wanted;
         let rows = rows.map(|place| self.floats(layout, place, 0, m * cols)).transpose()?;
         let half = match half {
@@ -154,6 +165,6 @@ impl<'a> Memory<'a> {
         let [of_integers, of_floats] = &mut self.activations;
         let integer = if integer { of_integers.as_mut() } else { None };
         let exact = if exact { of_floats.as_mut() } else { None };
-        Ok((&self.layers[layer], Forms { cols, rows, half, integer, exact }))
+        Ok((self.layers, Forms { cols, rows, half, integer, exact }))
     }
 }

@@ -7,6 +7,7 @@ use gllm_kernels_core::{Precision, RopePositions};
 
 use super::arena::Place;
 use super::experts::most_pairs;
+use super::kept::LayerCache;
 use super::layout::Layout;
 use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
@@ -17,7 +18,7 @@ use crate::cuda::{
     Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
     Stream, View,
 };
-use crate::model::{CacheError, Config, PageCopy, Pages, PositionCopy, Rope, SequenceId};
+use crate::model::{CacheError, Config, LinearAttention, PageCopy, Pages, PositionCopy, Rope, SequenceId};
 
 /// Keys and values of several sequences in the memory of a GPU, and the memory that steps need for their intermediate results.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct CudaKvCache {
     pub(super) options: CacheOptions,
     pub(super) pages: Pages,
     pub(super) group_of: Vec<usize>,
-    pub(super) layers: Vec<KvCache>,
+    pub(super) layers: Vec<LayerCache>,
     pub(super) tables: Tables,
     pub(super) angles: Angles,
     pub(super) inputs: Inputs,
@@ -41,6 +42,8 @@ pub struct CudaKvCache {
     /// Where such tokens come to; what is not used just now.
     pub(super) pinned: Option<PinnedBuffer<u32>>,
     windows: Vec<Option<usize>>,
+    /// Linear attention, if there is any, and which layers have it.
+    linear: (Option<LinearAttention>, Vec<bool>),
     shape: [usize; 2],
 }
 
@@ -295,14 +298,18 @@ impl CudaKvCache {
             KvType::F32 => KvFormat::F32,
             KvType::Q8_0 => KvFormat::Q8_0,
         };
-        let layer = |&group: &usize| {
-            let (kv_heads, head_dim, pages) = (config.kv_heads, head_room(config), groups[group].pages);
-            KvCache::new(
-                context,
-                KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] },
-            )
+        let pages = options.pages(&groups, config)?;
+        let layer = |(layer, &group): (usize, &usize)| {
+            let pages = pages.free(group);
+            if let Some(of) = config.linear_attention_of(layer) {
+                return Ok(LayerCache::States(Buffer::new(context, pages * of.state())?));
+            }
+            let (kv_heads, head_dim) = (config.kv_heads, head_room(config));
+            let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] };
+            Ok::<_, CudaError>(LayerCache::Positions(KvCache::new(context, shape)?))
         };
-        let layers = group_of.iter().map(layer).collect::<Result<Vec<_>, _>>()?;
+        let layers = group_of.iter().enumerate().map(layer).collect::<Result<Vec<_>, _>>()?;
+        let all_groups = groups.len() + usize::from(config.linear_attention.is_some());
         let rows = options.sequences.max(1).next_power_of_two();
         // More positions than a model was made for are rare: tables grow where they come.
         let positions = max_tokens.min(config.context).max(1);
@@ -310,10 +317,10 @@ impl CudaKvCache {
         Ok(Self {
             recorded: Vec::new(),
             options: *options,
-            pages: options.pages(&groups, config)?,
+            pages,
             group_of,
             layers,
-            tables: Tables::new(context, groups.len(), rows, len)?,
+            tables: Tables::new(context, all_groups, rows, len)?,
             angles: Angles::new(&gpu.stream, &config.ropes, positions)?,
             inputs: Inputs::new(&gpu.stream, rows)?,
             arena: Buffer::new(context, 0)?,
@@ -322,6 +329,7 @@ impl CudaKvCache {
             ahead: None,
             pinned: None,
             windows: config.layer.iter().map(|layer| layer.window).collect(),
+            linear: (config.linear_attention, config.layer.iter().map(|layer| layer.linear).collect()),
             shape: [config.kv_heads, config.head_dim],
         })
     }
@@ -329,31 +337,37 @@ impl CudaKvCache {
     /// Whether it was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         let windows = config.layer.iter().map(|layer| layer.window);
-        let same = windows.eq(self.windows.iter().copied()) && self.angles.ropes == config.ropes;
+        let linear = config.layer.iter().map(|layer| layer.linear);
+        let linear = config.linear_attention == self.linear.0 && linear.eq(self.linear.1.iter().copied());
+        let same = windows.eq(self.windows.iter().copied()) && self.angles.ropes == config.ropes && linear;
         if same && [config.kv_heads, config.head_dim] == self.shape {
             return Ok(());
         }
         Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
     }
 
-    /// Bytes that attention of a token at `position` reads.
+    /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
         let seen = |window: &Option<usize>| window.map_or(position + 1, |w| w.min(position + 1));
-        let positions: usize = self.windows.iter().map(seen).sum();
+        let (of_states, with_positions) =
+            (self.linear.1.iter().filter(|&&l| l).count(), |l: &(_, &bool)| !l.1);
+        let layers = self.windows.iter().zip(&self.linear.1).filter(with_positions);
+        let positions: usize = layers.map(|(window, _)| seen(window)).sum();
+        let states = of_states * self.linear.0.map_or(0, |linear| linear.state() * size_of::<f32>());
         let [kv_heads, dim] = self.shape;
         let head = match self.options.kind {
             KvType::F32 => dim * size_of::<f32>(),
             KvType::F16 | KvType::Bf16 => dim * size_of::<u16>(),
             KvType::Q8_0 => dim + dim.div_ceil(32) * size_of::<u16>(),
         };
-        positions * 2 * kv_heads * head
+        positions * 2 * kv_heads * head + states
     }
 
     /// Makes room for a step's tokens; the copies that sharing asks for are queued.
     pub(super) fn append(&mut self, gpu: &Gpu, wanted: &[(SequenceId, usize)]) -> Result<(), BackendError> {
         for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
             for (layer, _) in self.layers.iter_mut().zip(&self.group_of).filter(|(_, &g)| g == group) {
-                layer.copy_page(&gpu.stream, from, to)?;
+                layer.copy_page(&gpu.stream, [from, to], self.options.sequences.max(1))?;
             }
         }
         Ok(())
@@ -369,7 +383,7 @@ impl CudaKvCache {
             let moves = self.inputs.moves.set_all(&gpu.stream, &moves)?;
             let layers = self.layers.iter_mut().zip(&self.group_of);
             for (layer, _) in layers.filter(|(_, &g)| g == group[0].group) {
-                gpu.ops.kv_move(&gpu.stream, layer, moves)?;
+                gpu.ops.kv_move(&gpu.stream, layer.kv_mut()?, moves)?;
             }
         }
         Ok(())
@@ -392,8 +406,8 @@ impl CudaKvCache {
             }
             self.inputs.ended(row);
             // It may have been removed in the meantime.
-            if let Ok(positions) = self.pages.positions(sequence) {
-                self.pages.truncate(sequence, positions - 1)?;
+            if self.pages.positions(sequence).is_ok() {
+                self.pages.retract(sequence)?;
             }
         }
         ahead.tokens = Chosen::Here(tokens);
@@ -430,10 +444,11 @@ impl CudaKvCache {
             self.inputs = Inputs::new(stream, room.rows.next_power_of_two())?;
         }
         let config = &weights.config;
-        let widest = [Linear::Qkv(0), Linear::AttentionOutput(0), Linear::Down(0)];
+        let widest = [Linear::Qkv(0), Linear::AttentionOutput(0)];
         let cols = |l| weights.tensors.linear(l).matrices.first().map_or(0, |matrix| matrix.cols);
         let of_experts = config.experts.map_or(0, |experts| experts.intermediate);
-        let widest = widest.map(cols).into_iter().max().unwrap_or(0).max(config.hidden).max(of_experts);
+        let widest =
+            widest.map(cols).into_iter().max().unwrap_or(0).max(config.most_between()).max(of_experts);
         let rows = self.inputs.rows;
         let (which, precision, rows) = match (room.exact, config.experts) {
             (true, experts) => (1, Precision::Exact, rows * experts.map_or(1, |experts| experts.used)),

@@ -56,7 +56,7 @@ impl<'a> Lowering<'a> {
         let (experts, of) = config.experts.zip(weights.tensors.experts(layer)).ok_or_else(missing)?;
         let (hidden, pairs, single) = (config.hidden, m * experts.used, m == 1);
         let each = each(experts, m);
-        if config.intermediate > 0 {
+        if config.between(layer) > 0 {
             self.waiting = Waiting::Kept;
         }
         let mut wanted = Wanted { rows: Some(Place::Normed), ..self.wanted(&of.router, m) };
@@ -93,7 +93,7 @@ impl<'a> Lowering<'a> {
             (Place::Normed, Access::Read),
             (Place::Delta, Access::Write),
         ];
-        if of.shared_gate.is_some() {
+        if experts.shared.is_some() {
             uses.push((Place::Delta, Access::Read));
         }
         self.launch(&uses, |memory, layout, gpu| {
@@ -109,7 +109,8 @@ impl<'a> Lowering<'a> {
                     }
                     None => None,
                 },
-                shared: of.shared_gate.as_ref().map(|gate| [x, gate.view()]),
+                adds: experts.shared.is_some(),
+                gate: of.shared_gate.as_ref().map(|gate| [x, gate.view()]),
             };
             let y = memory.floats(layout, Place::Delta, 0, m * hidden)?;
             gpu.ops.experts_combine(&gpu.stream, given, (y, hidden))
@@ -151,8 +152,9 @@ impl<'a> Lowering<'a> {
                     cuts: cuts.iter().map(table).collect::<Result<_, _>>()?,
                 };
                 let scores = memory.floats(layout, Place::Scores, 0, m * experts.count)?;
-                let bias = of.router_bias.as_ref().map(Buffer::view);
-                gpu.ops.experts_sort(&gpu.stream, experts, (scores, bias), to)
+                let biases =
+                    [&of.router_bias, &of.selection_bias].map(|bias| bias.as_ref().map(Buffer::view));
+                gpu.ops.experts_sort(&gpu.stream, experts, (scores, biases), to)
             },
         )?;
         Ok(spread)

@@ -8,7 +8,9 @@
 mod arena;
 mod cache;
 mod experts;
+mod kept;
 mod layout;
+mod linear;
 mod product;
 mod sampler;
 mod step;
@@ -410,7 +412,7 @@ impl<P: Platform> GpuBackend<P> {
             Some(_) => (topology.runs.len(), weights.config.hidden),
         };
         topology.check(tokens, &weights.config)?;
-        topology.check_trees(trees)?;
+        topology.check_trees(trees, &weights.config)?;
         kv.fits(&weights.config)?;
         self.settle(kv)?;
         let positions = topology.runs.iter().map(|run| kv.pages.positions(run.sequence));

@@ -10,8 +10,9 @@ use super::weights::{Matrix, Product, Storage, Stored};
 use super::{Gpu, Rows, RunRows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads};
+use crate::cuda::linear::Gates;
 use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
-use crate::model::{Config, Norm, Pooling};
+use crate::model::{Config, LinearAttention, Norm, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
 const ATTENTION_ROWS: usize = 64;
@@ -38,6 +39,8 @@ pub(super) enum Waiting<'a> {
     /// The residual stream itself.
     Hidden,
     Attention(usize),
+    /// Gates of the linear attention of a layer.
+    LinearGates(usize, &'a LinearAttention),
     /// Gates and what they are for, as this product gave them; with their biases, if they have any.
     Gate(&'a Product, Biases<'a>),
     /// Rows that were kept in f32: all of them, or the row of each pair of a row and an expert, sorted by expert.
@@ -141,6 +144,7 @@ impl<'a> Lowering<'a> {
             Waiting::Norm(weight, stays) => self.norm_rows((weight, stays), wanted, &outputs),
             Waiting::Hidden => self.hidden_rows(wanted, outputs),
             Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
+            Waiting::LinearGates(layer, of) => self.linear_gates((layer, of), wanted, outputs),
             Waiting::Gate(product, biases) => self.gate(product, biases, wanted, outputs),
             Waiting::Kept => self.kept(wanted, outputs[1]),
             Waiting::Pairs => self.pairs(wanted, outputs),
@@ -220,7 +224,7 @@ impl<'a> Lowering<'a> {
         // In pieces, straight to whoever takes it; or row by row first.
         let ways = rows.ways(config);
         let tensor = ways.iter().any(|(_, way)| matches!(way, Way::Run(_)));
-        let at_once = rows.rows <= ATTENTION_ROWS && !tensor;
+        let at_once = rows.rows <= ATTENTION_ROWS && !tensor && !config.attention_gates;
         let part = rows.rows.min(ATTENTION_ROWS);
         self.size(Place::Partial, Ops::partial_len(part, heads, rows.pieces, dim)?, 4);
         let mut uses = vec![(Place::Queries, Access::Read), (Place::Partial, Access::Write), inputs, half];
@@ -228,6 +232,10 @@ impl<'a> Lowering<'a> {
             self.size(Place::Mixed, rows.rows * width, 4);
             uses.push((Place::Mixed, Access::Write));
         }
+        if config.attention_gates {
+            uses.push((Place::Heads, Access::Read));
+        }
+        let products = self.weights.tensors.linear(Linear::Qkv(layer)).member(0, rows.rows);
         let some = m < rows.rows;
         self.launch(&uses, |memory, layout, gpu| {
             let (ops, stream) = (&gpu.ops, &gpu.stream);
@@ -259,7 +267,7 @@ impl<'a> Lowering<'a> {
                 for (of, way) in &ways {
                     let how = attend(memory, of.clone(), matches!(way, Way::Tiles))?;
                     let room = partial(memory, of.clone())?;
-                    ops.decoder_attend(stream, (&memory.layers[layer], tables), &how, room)?;
+                    ops.decoder_attend(stream, (memory.layers[layer].kv()?, tables), &how, room)?;
                 }
                 let how = attend(memory, 0..rows.rows, false)?;
                 let from = (partial(memory, 0..rows.rows)?.into_view(), which);
@@ -272,7 +280,7 @@ impl<'a> Lowering<'a> {
                         let some = from..of.end.min(from + ATTENTION_ROWS);
                         let how = attend(memory, some.clone(), matches!(way, Way::Tiles))?;
                         let mut room = partial(memory, 0..some.len())?;
-                        let cache = (&memory.layers[layer], tables);
+                        let cache = (memory.layers[layer].kv()?, tables);
                         ops.decoder_attend(stream, cache, &how, room.reborrow())?;
                         let mixed = memory.floats(layout, Place::Mixed, from * width, some.len() * width)?;
                         let forms =
@@ -289,10 +297,19 @@ impl<'a> Lowering<'a> {
                 let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };
                 let starts = memory.starts.range(run.index..run.index + 2)?;
                 let lengths = memory.rows.lengths.range(of.end - 1..of.end)?;
-                let cache = (&memory.layers[layer], own);
+                let cache = (memory.layers[layer].kv()?, own);
                 ops.attention_prefill(stream, cache, (starts, lengths), how, q, y)?;
             }
             let x = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?.into_view();
+            if config.attention_gates {
+                let len = rows.rows * Slot::Heads.width_in(config, layer);
+                let (first, stride) = products;
+                let gates = memory.floats(layout, Place::Heads, 0, len)?.into_view();
+                let gates = (gates.range(first + head.0..len)?, stride);
+                let (norm, step) = (None, config.query_step());
+                let how = Gates { x, dim: head.0, room: dim, rows: which, gates, step, norm, eps: 0.0 };
+                return ops.linear_gates(stream, how, memory.forms(layout, wanted, m)?);
+            }
             let forms = memory.forms(layout, wanted, m)?;
             ops.decoder_rows(stream, (x, which), head, forms)
         })
@@ -430,7 +447,7 @@ impl Step for Lowering<'_> {
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
         let product = self.weights.tensors.linear(linear);
         let mut wanted = self.wanted(product, self.m);
-        if matches!(linear, Linear::GateUp(_)) && self.weights.config.experts.is_some() {
+        if matches!(linear, Linear::GateUp(l) if self.weights.config.layer[l].experts) {
             // Experts take the same rows.
             wanted.rows = Some(Place::Normed);
         }
@@ -459,9 +476,12 @@ impl Step for Lowering<'_> {
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
         let (weights, m) = (self.weights, self.m);
         let config = &weights.config;
+        if let Some(of) = config.linear_attention_of(layer) {
+            return self.linear_attention(layer, of);
+        }
         let rope = &config.ropes[config.layer[layer].rope];
         let product = weights.tensors.linear(Linear::Qkv(layer));
-        let (width, queries) = (self.width(Slot::Heads), config.heads * head_room(config));
+        let (width, queries) = (Slot::Heads.width_in(config, layer), config.heads * head_room(config));
         let norms = weights.tensors.head_norms(layer).map(Buffer::view);
         let mut uses = vec![(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
         // Queries and keys that are normed as a whole, which are products of their own.
@@ -496,22 +516,26 @@ impl Step for Lowering<'_> {
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,
                 pairing: rope.pairing,
+                step: config.query_step(),
                 heads: config.heads,
                 dim: config.head_dim,
                 queries: memory.floats(layout, Place::Queries, 0, m * queries)?,
             };
             let tables = PageTables { pages: memory.tables[memory.group_of[layer]], len: memory.table_len };
             let rows = memory.rows;
-            gpu.ops.decoder_heads(&gpu.stream, (&mut memory.layers[layer], tables), rows, how)
+            gpu.ops.decoder_heads(&gpu.stream, (memory.layers[layer].kv_mut()?, tables), rows, how)
         })
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
-        self.waiting = Waiting::Attention(layer);
+        self.waiting = match self.weights.config.linear_attention_of(layer) {
+            Some(of) => Waiting::LinearGates(layer, of),
+            None => Waiting::Attention(layer),
+        };
         Ok(())
     }
 
-    fn glu(&mut self) -> Result<(), BackendError> {
+    fn glu(&mut self, _layer: usize) -> Result<(), BackendError> {
         let gate = |(gates, bias)| Waiting::Gate(gates, Biases::Gates(bias));
         self.waiting = self.gates.map_or(Waiting::Nothing, gate);
         Ok(())

@@ -87,6 +87,7 @@ pub(super) struct ExpertWeights {
     pub(super) router_bias: Option<Buffer<f32>>,
     /// Of gate, up and down, those of all experts one behind the other.
     pub(super) biases: Option<[Buffer<f32>; 3]>,
+    pub(super) selection_bias: Option<Buffer<f32>>,
     pub(super) shared_gate: Option<Buffer<f32>>,
 }
 
@@ -216,6 +217,7 @@ impl<'a> Upload<'a> for Uploader<'_> {
                 Some([gate, up, down]) => Some([self.vector(gate)?, self.vector(up)?, self.vector(down)?]),
                 None => None,
             },
+            selection_bias: of.selection_bias.as_deref().map(|bias| self.vector(bias)).transpose()?,
             shared_gate: of.shared_gate.as_deref().map(|gate| self.vector(gate)).transpose()?,
         })
     }

@@ -14,7 +14,7 @@ use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS, TILE};
 use super::step::Place;
 use super::weights::PART;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
-use crate::model::{Config, Experts, PageCopy, Pages, Rope, SequenceId};
+use crate::model::{Config, Experts, LinearAttention, PageCopy, Pages, Rope, SequenceId};
 
 /// Positions of a piece of attention.
 pub(super) const KV_PIECE: usize = 256;
@@ -43,6 +43,15 @@ pub(super) struct BindKey {
     pub(super) last: bool,
 }
 
+/// What layers with linear attention work with, the same for all of them.
+#[derive(Debug)]
+pub(super) struct LinearRoom {
+    /// Channels behind the convolution.
+    pub(super) convolved: Buffer,
+    /// Their rows of `Mixed`: rows of other layers may be wider, and both end with zeros.
+    pub(super) mixed: Buffer,
+}
+
 /// What a step works with. It grows with the largest step so far.
 #[derive(Debug)]
 pub(super) struct Arena {
@@ -56,8 +65,10 @@ pub(super) struct Arena {
     pub(super) rounded: Buffer,
     /// What the experts of a layer work with, if the model has any.
     pub(super) experts: Option<Room>,
+    /// What layers with linear attention work with, if there are any.
+    pub(super) linear: Option<LinearRoom>,
     /// For each row its place in its run, and its run; rows whose logits are asked for; for each row what it sees, in two words, where its place does not
-    /// say that; for each window and run, numbers of pages; for each run behind which of the rows that are asked for it ends.
+    /// say that; for each group of layers and run, numbers of pages; for each run behind which row it ends, and behind which of the rows that are asked for.
     pub(super) table: Mirror,
     pub(super) runs: usize,
     /// Pages of a run.
@@ -84,24 +95,32 @@ impl Arena {
         5 * self.rows + group * self.runs * self.table_len
     }
 
+    pub(super) fn run_ends_at(&self) -> usize {
+        self.table.words().len() - 2 * self.runs
+    }
+
     pub(super) fn ends_at(&self) -> usize {
         self.table.words().len() - self.runs
     }
 }
 
-/// Keys and values of several sequences on a GPU, in pages, and the memory that steps need for their intermediate results.
+/// Keys and values of several sequences on a GPU, in pages, and the memory that steps need for their intermediate results. Layers with linear attention have
+/// states instead.
 #[derive(Debug)]
 pub struct WgpuKvCache {
     pub(super) pages: Pages,
     /// The group of each layer.
     pub(super) group_of: Vec<usize>,
-    groups: usize,
     /// Pages of each group.
     pub(super) group_pages: Vec<usize>,
-    /// For each layer its keys and values.
+    /// For each group the bytes of a page in each part of a layer's memory, and how many parts that has: keys and values, or states alone.
+    page_bytes: Vec<(u64, u64)>,
+    /// For each layer its keys and values, or its states.
     pub(super) memory: Vec<Buffer>,
     pub(super) shape: CacheShape,
-    layer_windows: Vec<Option<usize>>,
+    /// Of each layer whether it has linear attention, and its window.
+    layers: Vec<(bool, Option<usize>)>,
+    linear: Option<LinearAttention>,
     /// Widths of a step's intermediate results, and the model's experts: room is made for these.
     widths: [usize; Slot::ALL.len()],
     experts: Option<Experts>,
@@ -132,13 +151,7 @@ impl WgpuKvCache {
             return Err(BackendError::Unsupported(what));
         }
         let (groups, group_of) = options.groups(max_tokens, config);
-        let shape = CacheShape {
-            kind: options.kind,
-            heads: config.heads as u32,
-            kv_heads: config.kv_heads as u32,
-            pairs: config.head_dim as u32 / 2,
-            page_tokens: size as u32,
-        };
+        let shape = shape(config, options.kind, size as u32);
         // Queries of a workgroup, in pairs; scores of 64 positions; 64 sums of pairs.
         let (together, _) = shape.chunks();
         let need = together * (8 * shape.pairs + 4 * 64) + 8 * 64;
@@ -146,19 +159,27 @@ impl WgpuKvCache {
             let what = format!("bytes of memory of a workgroup, for heads of {}", config.head_dim);
             return Err(BackendError::Limit { what, need: need.into(), allowed: gpu.shared_bytes().into() });
         }
+        let mut page_bytes = vec![(4 * page_words(&shape) as u64, 2); groups.len()];
+        let mut group_pages: Vec<_> = groups.iter().map(|group| group.pages).collect();
+        if let Some(linear) = &config.linear_attention {
+            page_bytes.push((4 * linear.state() as u64, 1));
+            group_pages.push(options.sequences.max(1));
+        }
         let mut memory = Vec::new();
-        for &group in &group_of {
-            let words = page_words(&shape) as u64 * 2 * groups[group].pages as u64;
-            memory.push(gpu.storage("keys and values of a layer", 4 * words)?);
+        for (&group, layer) in group_of.iter().zip(&config.layer) {
+            let what = if layer.linear { "states of a layer" } else { "keys and values of a layer" };
+            let (page, parts) = page_bytes[group];
+            memory.push(gpu.storage(what, page * parts * group_pages[group] as u64)?);
         }
         Ok(Self {
             pages: options.pages(&groups, config)?,
-            groups: groups.len(),
-            group_pages: groups.iter().map(|group| group.pages).collect(),
+            group_pages,
+            page_bytes,
             group_of,
             memory,
             shape,
-            layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
+            layers: layers(config).collect(),
+            linear: config.linear_attention,
             widths: Slot::ALL.map(|slot| slot.width(config)),
             experts: config.experts,
             arena: None,
@@ -170,10 +191,9 @@ impl WgpuKvCache {
 
     /// Whether it was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
-        let windows = config.layer.iter().map(|layer| layer.window);
-        let heads = [config.heads, config.kv_heads, config.head_dim / 2].map(|n| n as u32);
-        if windows.eq(self.layer_windows.iter().copied())
-            && heads == [self.shape.heads, self.shape.kv_heads, self.shape.pairs]
+        if layers(config).eq(self.layers.iter().copied())
+            && shape(config, self.shape.kind, self.shape.page_tokens) == self.shape
+            && config.linear_attention == self.linear
             && (self.widths, self.experts) == (Slot::ALL.map(|slot| slot.width(config)), config.experts)
         {
             return Ok(());
@@ -181,11 +201,14 @@ impl WgpuKvCache {
         Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
     }
 
-    /// Bytes that attention of a token at `position` reads.
+    /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
-        let seen = |window: &Option<usize>| window.map_or(position + 1, |w| w.min(position + 1));
-        let positions: usize = self.layer_windows.iter().map(seen).sum();
-        positions * 2 * 4 * page_words(&self.shape) / self.shape.page_tokens as usize
+        let of_position = 2 * 4 * page_words(&self.shape) / self.shape.page_tokens as usize;
+        let of = |&(linear, window): &(bool, Option<usize>)| match self.linear.filter(|_| linear) {
+            Some(linear) => 4 * linear.state(),
+            None => window.map_or(position + 1, |w| w.min(position + 1)) * of_position,
+        };
+        self.layers.iter().map(of).sum()
     }
 
     /// Makes copies of pages that sequences shared.
@@ -195,22 +218,23 @@ impl WgpuKvCache {
         encoder: &mut CommandEncoder,
         copies: &[PageCopy],
     ) -> Result<(), BackendError> {
-        let page = 4 * page_words(&self.shape) as u64;
         if copies.is_empty() {
             return Ok(());
         }
         if self.copy.is_none() {
             let usage = BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-            self.copy = Some(gpu.buffer("a page", page, usage)?);
+            let largest = self.page_bytes.iter().map(|&(page, _)| page).max();
+            self.copy = Some(gpu.buffer("a page", largest.unwrap_or(0), usage)?);
         }
         let Some(between) = &self.copy else { return Ok(()) };
         for &PageCopy { group, from, to, .. } in copies {
+            let (page, parts) = self.page_bytes[group];
             for (memory, _) in self.memory.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
-                let values = page * self.group_pages[group] as u64;
-                for half in [0, values] {
+                for part in 0..parts {
+                    let at = |number: u32| page * (part * self.group_pages[group] as u64 + u64::from(number));
                     // Within a buffer nothing can be copied.
-                    encoder.copy_buffer_to_buffer(memory, half + page * u64::from(from), between, 0, page);
-                    encoder.copy_buffer_to_buffer(between, 0, memory, half + page * u64::from(to), page);
+                    encoder.copy_buffer_to_buffer(memory, at(from), between, 0, page);
+                    encoder.copy_buffer_to_buffer(between, 0, memory, at(to), page);
                 }
             }
         }
@@ -226,7 +250,7 @@ impl WgpuKvCache {
     ) -> Result<(), BackendError> {
         let mut longest = 1;
         for &id in sequences {
-            for group in 0..self.groups {
+            for group in 0..self.page_bytes.len() {
                 longest = longest.max(self.pages.table(id, group)?.len());
             }
         }
@@ -254,6 +278,13 @@ impl WgpuKvCache {
         let of_experts = |e: &Experts| e.used * e.intermediate.next_multiple_of(PART);
         let widest = widest.max(config.experts.as_ref().map_or(0, of_experts));
         let inner = Slot::ALL.into_iter().filter(|&slot| slot != Slot::Logits);
+        let linear_room = |of: &LinearAttention| {
+            let room =
+                |words: usize| gpu.storage("intermediate results of linear attention", 4 * words as u64);
+            let [convolved, mixed] =
+                [of.channels(), stride(Slot::Mixed, config)].map(|width| room(rows * width));
+            Ok::<_, BackendError>(LinearRoom { convolved: convolved?, mixed: mixed? })
+        };
         self.arena = Some(Arena {
             rows,
             slots: inner.map(room).collect::<Result<_, _>>()?,
@@ -262,7 +293,12 @@ impl WgpuKvCache {
             // Twelve words for each part of 32 numbers.
             rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,
             experts: config.experts.map(|experts| Room::new(gpu, config, experts, rows)).transpose()?,
-            table: Mirror::new(gpu, "the table of a step", 5 * rows + (self.groups * table_len + 1) * runs)?,
+            linear: config.linear_attention.as_ref().map(linear_room).transpose()?,
+            table: Mirror::new(
+                gpu,
+                "the table of a step",
+                5 * rows + (self.page_bytes.len() * table_len + 2) * runs,
+            )?,
             runs,
             table_len,
             partial: None,
@@ -295,12 +331,12 @@ impl WgpuKvCache {
 }
 
 impl WgpuKvCache {
-    /// Tells the device what a step's rows are: places in their runs, runs, rows whose logits are asked for, ends of runs if these are pooled, what rows
-    /// see if their places do not say that, pages, tokens.
+    /// Tells the device what a step's rows are: places in their runs, runs, rows whose logits are asked for, among these ends of runs if they are pooled, what rows
+    /// see if their places do not say that, ends of runs, pages, tokens.
     pub(super) fn set_table(
         &mut self,
         gpu: &Gpu,
-        [places, runs, outputs, ends, sight]: [&[u32]; 5],
+        [places, runs, outputs, ends, sight, run_ends]: [&[u32]; 6],
         sequences: &[SequenceId],
         tokens: &[u32],
     ) -> Result<(), BackendError> {
@@ -312,7 +348,8 @@ impl WgpuKvCache {
         table[arena.outputs_at()..][..outputs.len()].copy_from_slice(outputs);
         table[arena.ends_at()..][..ends.len()].copy_from_slice(ends);
         table[arena.sight_at()..][..sight.len()].copy_from_slice(sight);
-        for group in 0..self.groups {
+        table[arena.run_ends_at()..][..run_ends.len()].copy_from_slice(run_ends);
+        for group in 0..self.page_bytes.len() {
             for (run, &id) in sequences.iter().enumerate() {
                 let pages = self.pages.table(id, group)?;
                 let at = arena.table_at(group) + run * arena.table_len;
@@ -322,6 +359,23 @@ impl WgpuKvCache {
         arena.table.set(gpu, &table)?;
         gpu.write(&arena.tokens, 0, tokens)
     }
+}
+
+/// What the shaders of a model's cache are made for.
+fn shape(config: &Config, kind: KvType, page_tokens: u32) -> CacheShape {
+    CacheShape {
+        kind,
+        heads: config.heads as u32,
+        kv_heads: config.kv_heads as u32,
+        pairs: config.head_dim as u32 / 2,
+        page_tokens,
+        gates: config.attention_gates,
+    }
+}
+
+/// Of each layer whether it has linear attention, and its window.
+fn layers(config: &Config) -> impl Iterator<Item = (bool, Option<usize>)> + '_ {
+    config.layer.iter().map(|layer| (layer.linear, layer.window))
 }
 
 /// Words of the keys, or the values, of a page.

@@ -11,12 +11,12 @@ use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS, TILE};
 use super::step::{no_room, Dispatch, Place, Recorder, NO_LOGITS};
 use super::weights::{OfExperts, PART};
 use crate::backend::{BackendError, Slot};
-use crate::model::{Config, Experts};
+use crate::model::{Config, Experts, Groups, Scoring};
 
 /// What the experts of a layer work with, the same for all layers.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
-    /// Of each row the scores of experts, then of the gate of a shared one.
+    /// Of each row the scores of experts, then of the gate of the network beside them.
     scores: Buffer,
     /// Of each pair its expert and its factor.
     chosen: Buffer,
@@ -62,7 +62,7 @@ impl Room {
 }
 
 fn width_of_scores(experts: &Experts) -> usize {
-    experts.count + usize::from(experts.shared)
+    experts.count + usize::from(experts.shared.is_some_and(|shared| shared.gated))
 }
 
 /// An operation that has the same memory in every layer.
@@ -84,7 +84,7 @@ impl Recorder<'_> {
         let (Some(experts), Some(own)) = (config.experts, weights.tensors.experts(layer)) else {
             return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
         };
-        let Experts { count, used, intermediate, normalised, scale, shared, .. } = experts;
+        let Experts { count, used, intermediate, scoring, groups, normalised, scale, shared, .. } = experts;
         let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
         let [(x, x_stride), (delta, delta_stride)] = [self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
         let (rows, place, of_scores) = (self.rows, Place::Layer(layer), width_of_scores(&experts));
@@ -94,10 +94,21 @@ impl Recorder<'_> {
         let ends = ((&x, x_stride, 0), (&room.scores, of_scores as u32));
         let with = (rounded.as_ref(), own.router_bias.as_ref());
         self.products(&own.router, place, ends, (rows, NO_LOGITS), with)?;
-        let constants = [count, of_scores, used, usize::from(normalised)].map(|n| n as u32);
-        let constants = [&constants[..], &[scale.to_bits()]].concat();
-        let buffers = [(0, &room.scores), (1, &room.chosen), (2, &room.factors)];
-        self.run(anywhere(Shader::Route, 0, &buffers, (3, &constants), [rows, 1, 1]))?;
+        let groups = groups.unwrap_or(Groups { count: 1, used: 1 });
+        let [normalised, sigmoid] = [normalised, scoring == Scoring::Sigmoid].map(usize::from);
+        let constants = [count, of_scores, used, normalised, sigmoid, groups.count, groups.used];
+        let constants = [&constants.map(|n| n as u32)[..], &[scale.to_bits()]].concat();
+        let mut buffers = vec![(0, &room.scores), (1, &room.chosen), (2, &room.factors)];
+        buffers.extend(own.selection_bias.as_ref().map(|bias| (4, bias)));
+        self.run(Dispatch {
+            shader: Shader::Route { biased: own.selection_bias.is_some() },
+            place,
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &buffers,
+            constants: (3, &constants),
+            groups: [rows, 1, 1],
+        })?;
         if rows > MAX_GEMV_ROWS {
             let buffers = [(0, &room.chosen), (1, &room.cursors), (2, &room.order), (3, &room.tiles)];
             let constants = [count, pairs, tiles(&experts, rows)].map(|n| n as u32);
@@ -110,11 +121,11 @@ impl Recorder<'_> {
         let width = intermediate.next_multiple_of(PART) as u32;
         let buffers = [(0, &room.gates), (1, &room.activated)];
         let constants = [intermediate as u32, 2 * intermediate as u32, width];
-        let groups = [intermediate.div_ceil(THREADS), pairs, 1];
-        // The first part is the network that every token goes through.
+        let groups = [(width as usize).div_ceil(THREADS), pairs, 1];
+        // Other parts are the networks that every token goes through.
         self.run(anywhere(
             Shader::Glu { gate: config.gate, gated: true },
-            1,
+            0,
             &buffers,
             (2, &constants),
             groups,
@@ -125,13 +136,14 @@ impl Recorder<'_> {
         let with = (rounded.as_ref(), own.down_bias.as_ref());
         self.products_of_experts(&own.down, (layer, number), ends, with)?;
         let mut buffers = vec![(0, &delta), (1, &room.outputs), (2, &room.factors)];
-        if shared {
+        let (shared, gated) = (shared.is_some(), of_scores > count);
+        if gated {
             buffers.push((4, &room.scores));
         }
         let hidden = config.hidden as u32;
         let constants = [hidden, delta_stride, hidden, used as u32, of_scores as u32];
         let groups = [config.hidden.div_ceil(THREADS), rows, 1];
-        self.run(anywhere(Shader::Combine { shared }, 0, &buffers, (3, &constants), groups))
+        self.run(anywhere(Shader::Combine { shared, gated }, 0, &buffers, (3, &constants), groups))
     }
 
     /// Products of pairs with the matrices of their experts, `share` pairs with the same row of X; they go to rows of Y. X may be rounded, and

@@ -15,6 +15,7 @@ mod cache;
 mod device;
 mod drafts;
 mod experts;
+mod linear;
 mod mirror;
 mod sampling;
 mod shaders;
@@ -240,16 +241,17 @@ impl WgpuBackend {
         self.flush()?;
         let model = &weights.config;
         topology.check(tokens, model)?;
-        topology.check_trees(trees)?;
+        topology.check_trees(trees, model)?;
         kv.fits(model)?;
         let firsts = topology.runs.iter().map(|run| kv.pages.positions(run.sequence));
         let firsts = firsts.collect::<Result<Vec<_>, _>>()?;
         topology.check_whole(&firsts, pooling.is_none(), model)?;
-        let (mut places, mut run_of, mut end) = (Vec::new(), Vec::new(), 0);
+        let (mut places, mut run_of, mut run_ends, mut end) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (i, (&Run { tokens, .. }, first)) in topology.runs.iter().zip(firsts).enumerate() {
             end = end.max(first + tokens);
             places.extend((first..first + tokens).map(|place| place as u32));
             run_of.extend(std::iter::repeat_n(i as u32, tokens));
+            run_ends.push(places.len() as u32);
         }
         let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
         let runs = topology.runs.len();
@@ -269,7 +271,8 @@ impl WgpuBackend {
         kv.make_room(&self.gpu, model, (tokens.len(), &sequences))?;
         kv.reach(&self.gpu, model, end)?;
         let (sight, seen) = drafts::sight(topology, trees, model.causal);
-        kv.set_table(&self.gpu, [&places, &run_of, &outputs, &ends, &seen], &sequences, tokens)?;
+        let of_rows = [&places, &run_of, &outputs, &ends, &seen, &run_ends].map(Vec::as_slice);
+        kv.set_table(&self.gpu, of_rows, &sequences, tokens)?;
         let sizes = [tokens.len(), outputs.len(), runs, end];
         let exact = config.precision != Precision::Integer;
         let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes, (sight, exact));

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use gllm_kernels_core::{codebooks, QuantFormat, RopePairing};
 
 use crate::backend::KvType;
-use crate::model::{Gate, Pooling};
+use crate::model::{Gate, LinearAttention, Pooling};
 
 /// How weights lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +120,8 @@ pub(super) struct CacheShape {
     /// Pairs of elements of a head.
     pub(super) pairs: u32,
     pub(super) page_tokens: u32,
+    /// Whether gates of a head follow its queries.
+    pub(super) gates: bool,
 }
 
 /// Which positions of its sequence a row attends to.
@@ -158,13 +160,16 @@ pub(super) enum Shader {
         f16: bool,
         bias: bool,
     },
-    /// The experts of rows.
-    Route,
+    /// The experts of rows, with or without a bias of choosing.
+    Route {
+        biased: bool,
+    },
     /// Pairs of a row and an expert, sorted by expert.
     Sort,
-    /// What a row's experts give, summed up, with or without a shared expert.
+    /// What a row's experts give, summed up, with or without a network beside them, which may have a gate.
     Combine {
         shared: bool,
+        gated: bool,
     },
     /// Rows of a table. Whether the row of a token type is added to each, and whether what was there before.
     Embed {
@@ -205,6 +210,18 @@ pub(super) enum Shader {
     Join {
         shape: CacheShape,
         drafts: bool,
+    },
+    /// The convolution in front of linear attention.
+    Convolve {
+        of: LinearAttention,
+    },
+    /// The gated delta rule.
+    Delta {
+        of: LinearAttention,
+    },
+    /// The norm behind it.
+    DeltaNorm {
+        of: LinearAttention,
     },
     /// Keys and values of accepted drafts go to other places.
     Move {
@@ -248,6 +265,9 @@ pub(super) const TILE: usize = 32;
 
 /// Threads of a workgroup that go along a row.
 pub(super) const THREADS: usize = 64;
+
+/// Rows of the matrix of a head that a workgroup of [`Shader::Delta`] has.
+pub(super) const DELTA_ROWS: u32 = 4;
 
 /// Rows of weights of a thread of [`Shader::LinearFew`]. The more there are, the fewer numbers are read; but more than a compiler keeps in
 /// registers cost far more than that.
@@ -374,12 +394,35 @@ impl Shader {
                 all.push(include_str!("wgsl/pages.wgsl"));
                 all.drafts(sight == Sight::Path);
                 all.push(include_str!("wgsl/cache_read.wgsl"));
+                if shape.gates {
+                    all.push(include_str!("wgsl/silu.wgsl"));
+                }
                 all.push(include_str!("wgsl/attend.wgsl"));
             }
             Self::Join { shape, drafts } => {
                 all.shape(shape);
                 all.drafts(drafts);
+                if shape.gates {
+                    all.push(include_str!("wgsl/silu.wgsl"));
+                }
                 all.push(include_str!("wgsl/join.wgsl"));
+            }
+            Self::Convolve { of } => {
+                all.linear(of);
+                all.push(include_str!("wgsl/states.wgsl"));
+                all.push(include_str!("wgsl/convolve.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::Delta { of } => {
+                all.linear(of);
+                all.constants(&[("SIDE", DELTA_ROWS)]);
+                all.push(include_str!("wgsl/states.wgsl"));
+                all.push(include_str!("wgsl/delta.wgsl"));
+            }
+            Self::DeltaNorm { of } => {
+                all.linear(of);
+                all.push(include_str!("wgsl/delta_norm.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::Move { shape } => {
                 all.cache(shape);
@@ -395,14 +438,15 @@ impl Shader {
             Self::Gather => all.push(include_str!("wgsl/gather.wgsl")),
             Self::Cap => all.push(include_str!("wgsl/cap.wgsl")),
             Self::Advance => all.push(include_str!("wgsl/advance.wgsl")),
-            Self::Route => {
+            Self::Route { biased } => {
+                all.options(&[("BIASED", biased)]);
                 all.push(include_str!("wgsl/rank.wgsl"));
                 all.push(include_str!("wgsl/route.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::Sort => all.push(include_str!("wgsl/sort.wgsl")),
-            Self::Combine { shared } => {
-                all.options(&[("SHARED", shared)]);
+            Self::Combine { shared, gated } => {
+                all.options(&[("SHARED", shared), ("GATED", gated)]);
                 all.push(include_str!("wgsl/combine.wgsl"));
             }
             Self::Pool { pooling } => {
@@ -470,7 +514,25 @@ impl Composer {
             ("KV_HEADS", shape.kv_heads),
             ("PAIRS", shape.pairs),
             ("PAGE", shape.page_tokens),
+            // From the queries of a head to those of the next.
+            ("STEP", 2 * shape.pairs * if shape.gates { 2 } else { 1 }),
         ]);
+        self.options(&[("GATES", shape.gates)]);
+    }
+
+    fn linear(&mut self, of: LinearAttention) {
+        let constants = [
+            ("KEY_HEADS", of.key_heads),
+            ("VALUE_HEADS", of.value_heads),
+            ("SIZE", of.size),
+            ("TAPS", of.taps),
+            ("DECAY_HEADS", of.decay_heads),
+            ("CHANNELS", of.channels()),
+            ("STATE", of.state()),
+        ];
+        self.constants(&constants.map(|(name, n)| (name, n as u32)));
+        self.options(&[("TILED", of.tiled)]);
+        self.push(include_str!("wgsl/silu.wgsl"));
     }
 
     fn cache(&mut self, shape: CacheShape) {

@@ -5,7 +5,7 @@ use wgpu::naga;
 
 use super::{CacheShape, Format, Shader, Sight};
 use crate::backend::KvType;
-use crate::model::{Gate, Pooling};
+use crate::model::{Gate, LinearAttention, Pooling};
 
 /// Shaders as models use them: of all that they are made for each value once, and both ends of sizes.
 fn all() -> Vec<Shader> {
@@ -19,7 +19,6 @@ fn all() -> Vec<Shader> {
         Shader::Argmax,
         Shader::Sample,
         Shader::LogProbabilities,
-        Shader::Route,
         Shader::Sort,
     ];
     for &format in &formats {
@@ -50,7 +49,9 @@ fn all() -> Vec<Shader> {
         let both = [(4, false, false), (32, false, true), (4, true, false), (32, true, true)];
         all.extend(both.map(rounded).into_iter().filter(|_| format.has_codes()));
     }
-    all.extend([false, true].map(|shared| Shader::Combine { shared }));
+    all.extend([false, true].map(|biased| Shader::Route { biased }));
+    let combine = |(shared, gated)| Shader::Combine { shared, gated };
+    all.extend([(false, false), (true, false), (true, true)].map(combine));
     all.extend([Pooling::Mean, Pooling::First, Pooling::Last].map(|pooling| Shader::Pool { pooling }));
     let norm = |(add, post, layer, stays)| Shader::Norm { add, post, layer, stays };
     let norms = [(false, false), (true, false), (true, true)].map(|(add, post)| (add, post, false, false));
@@ -63,9 +64,18 @@ fn all() -> Vec<Shader> {
     all.push(Shader::NormHeads);
     let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu];
     all.extend(gates.into_iter().flat_map(|gate| [true, false].map(|gated| Shader::Glu { gate, gated })));
+    for (key_heads, value_heads, size, taps, tiled) in
+        [(2, 6, 32, 4, true), (16, 32, 128, 4, false), (1, 1, 256, 8, false), (3, 3, 5, 2, true)]
+    {
+        let decay_heads = value_heads / key_heads;
+        let of = LinearAttention { key_heads, value_heads, size, taps, tiled, decay_heads };
+        all.extend([Shader::Convolve { of }, Shader::Delta { of }, Shader::DeltaNorm { of }]);
+    }
     for kind in [KvType::F16, KvType::Bf16, KvType::F32] {
         for (heads, kv_heads, pairs) in [(9, 3, 32), (32, 8, 64), (4, 1, 128), (4, 4, 8), (14, 2, 40)] {
-            let shape = CacheShape { kind, heads, kv_heads, pairs, page_tokens: 64 };
+            // Gates have nothing to do with the type of the cache.
+            let gates = kind == KvType::F16 && kv_heads < 4;
+            let shape = CacheShape { kind, heads, kv_heads, pairs, page_tokens: 64, gates };
             let both = [(false, false), (false, true), (true, false), (true, true)];
             let attend =
                 |(pieces, sinks, slopes, sight)| Shader::Attend { shape, pieces, sinks, slopes, sight };

@@ -5,7 +5,7 @@ use wgpu::{Buffer, CommandEncoder, ComputePass};
 use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE};
 use super::device::Gpu;
 use super::shaders::{Shader, Sight, MAX_GEMV_ROWS, THREADS};
-use super::weights::{Matrix, WgpuWeights};
+use super::weights::{Matrix, WgpuWeights, PART};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::model::{Norm, Pooling};
@@ -14,13 +14,15 @@ use crate::model::{Norm, Pooling};
 pub(super) struct Recorder<'a> {
     gpu: &'a Gpu,
     pub(super) weights: &'a WgpuWeights,
-    kv: &'a mut WgpuKvCache,
+    pub(super) kv: &'a mut WgpuKvCache,
     logits: &'a LogitsMemory,
     pass: ComputePass<'static>,
     pub(super) rows: usize,
     outputs: usize,
     /// How many sequences they are of.
-    runs: usize,
+    pub(super) runs: usize,
+    /// Whether the layer that is computed has linear attention.
+    linear: bool,
     /// Whether only rows are left whose logits are asked for.
     last: bool,
     /// The position behind the last one of any row.
@@ -83,6 +85,7 @@ impl<'a> Recorder<'a> {
             rows,
             outputs,
             runs,
+            linear: false,
             last: false,
             end,
             sight,
@@ -112,7 +115,9 @@ impl<'a> Recorder<'a> {
     pub(super) fn slot(&self, slot: Slot) -> Result<(Buffer, u32), BackendError> {
         let arena = self.kv.arena.as_ref().ok_or_else(no_room)?;
         let kept = if self.last { arena.kept.get(&slot) } else { None };
-        let buffer = kept.or_else(|| arena.slots.get(&slot)).ok_or_else(no_room)?;
+        let own = arena.linear.as_ref().filter(|_| self.linear && slot == Slot::Mixed);
+        let buffer = kept.or(own.map(|room| &room.mixed)).or_else(|| arena.slots.get(&slot));
+        let buffer = buffer.ok_or_else(no_room)?;
         Ok((buffer.clone(), stride(slot, &self.weights.config) as u32))
     }
 
@@ -351,6 +356,11 @@ impl Step for Recorder<'_> {
     }
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
+        let linear = self.linear_of(layer);
+        self.linear = linear.is_some();
+        if let Some(linear) = linear {
+            return self.convolve(layer, linear);
+        }
         let (config, weights) = (&self.weights.config, self.weights);
         let (heads, stride) = self.slot(Slot::Heads)?;
         let rope = &config.ropes[config.layer[layer].rope];
@@ -403,6 +413,9 @@ impl Step for Recorder<'_> {
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
+        if let Some(linear) = self.linear_of(layer) {
+            return self.delta_rule(layer, linear);
+        }
         let (config, sight) = (&self.weights.config, self.sight);
         let (sinks, slopes) = (self.weights.tensors.sinks(layer), self.weights.slopes.as_ref());
         let [(heads, from_stride), (mixed, to_stride)] = [self.slot(Slot::Heads)?, self.slot(Slot::Mixed)?];
@@ -446,29 +459,33 @@ impl Step for Recorder<'_> {
             groups,
         })?;
         let Some((partial, _)) = &partial else { return Ok(()) };
+        let mut buffers = vec![(0, partial), (1, &table), (2, &mixed)];
+        buffers.extend(shape.gates.then_some((4, &heads)));
         self.run(Dispatch {
             shader: Shader::Join { shape, drafts: sight == Sight::Path },
             place: Place::Layer(layer),
             part: 0,
             logits: NO_LOGITS,
-            buffers: &[(0, partial), (1, &table), (2, &mixed)],
-            constants: (3, &[to_stride, window, KV_PIECE as u32, room as u32, sight_at]),
+            buffers: &buffers,
+            constants: (3, &[to_stride, window, KV_PIECE as u32, room as u32, from_stride, sight_at]),
             groups: [config.heads, self.rows, 1],
         })
     }
 
-    fn glu(&mut self) -> Result<(), BackendError> {
+    fn glu(&mut self, layer: usize) -> Result<(), BackendError> {
         let config = &self.weights.config;
+        let between = config.between(layer);
         let [(gates, from_stride), (activated, to_stride)] =
             [self.slot(Slot::Gates)?, self.slot(Slot::Activated)?];
         self.run(Dispatch {
             shader: Shader::Glu { gate: config.gate, gated: config.gated },
             place: Place::Anywhere,
-            part: 0,
+            // Layers with networks that are as wide have these constants.
+            part: between,
             logits: NO_LOGITS,
             buffers: &[(0, &gates), (1, &activated)],
-            constants: (2, &[config.intermediate as u32, from_stride, to_stride]),
-            groups: [config.intermediate.div_ceil(THREADS), self.rows, 1],
+            constants: (2, &[between as u32, from_stride, to_stride]),
+            groups: [between.next_multiple_of(PART).div_ceil(THREADS), self.rows, 1],
         })
     }
 

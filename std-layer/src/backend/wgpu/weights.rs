@@ -58,10 +58,12 @@ pub(super) struct OfExperts {
 /// The experts of a layer.
 #[derive(Debug)]
 pub(super) struct ExpertWeights {
-    /// What scores the experts; then, if there is a shared one, its gate.
+    /// What scores the experts; then the gate of the network beside them, if there is one.
     pub(super) router: Vec<Matrix>,
     /// A number for each row of the router.
     pub(super) router_bias: Option<Buffer>,
+    /// A number for each expert.
+    pub(super) selection_bias: Option<Buffer>,
     /// The gate of an expert, and up below it; or the gates of all, and up of all, where their formats differ.
     pub(super) gate_up: Vec<OfExperts>,
     pub(super) down: [OfExperts; 1],
@@ -185,7 +187,7 @@ impl<'a> Upload<'a> for Uploader<'_> {
         };
         let down = [of_experts(&all(2))?];
         self.bytes = before + (self.bytes - before) / each.len() * self.used;
-        // The gate of a shared expert has none.
+        // The gate of the network beside them has none.
         let of_router = |bias: &Vec<f32>| [&bias[..], &[0.0][..of.shared_gate.iter().len()]].concat();
         let of_gates = |[gate, up, _]: &[Vec<f32>; 3]| {
             let rows = each[0].gate.rows();
@@ -193,9 +195,10 @@ impl<'a> Upload<'a> for Uploader<'_> {
         };
         let mut optional = |bias: Option<Vec<f32>>| bias.map(|bias| self.vector(&bias)).transpose();
         let router_bias = optional(of.router_bias.as_ref().map(of_router))?;
+        let selection_bias = optional(of.selection_bias.clone())?;
         let gate_up_bias = optional(of.biases.as_ref().map(of_gates))?;
         let down_bias = optional(of.biases.as_ref().map(|[_, _, down]| down.clone()))?;
-        Ok(ExpertWeights { router, router_bias, gate_up, down, gate_up_bias, down_bias })
+        Ok(ExpertWeights { router, router_bias, selection_bias, gate_up, down, gate_up_bias, down_bias })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cuda::sys::Address;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct FormsArgs {
+pub(in crate::cuda) struct FormsArgs {
     pub(super) rows: Address,
     pub(super) half: Address,
     pub(super) codes: Address,
@@ -64,6 +64,7 @@ pub(super) struct HeadsArgs {
     pub(super) positions: Address,
     pub(super) seen: Address,
     pub(super) stride: [u32; 3],
+    pub(super) step: u32,
     pub(super) heads: u32,
     pub(super) kv_heads: u32,
     pub(super) dim: u32,

@@ -137,6 +137,8 @@ struct HeadsArgs {
     // Which of them it sees, as in DecodeArgs.
     const u64* seen;
     u32 stride[3];
+    // How far the queries of a head are behind those of the head before, in x.
+    u32 step;
     // Rows of queries and of the cache have `room` elements for each head: `dim`, and zeros behind them.
     u32 heads, kv_heads, dim, room, half, adjacent, angles, table_rows, table_len, pages, page_tokens, type;
     f32 eps;
@@ -184,7 +186,7 @@ KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
         c[k] = a.cos[at], s[k] = a.sin[at];
     }
     wait_for_inputs();
-    const f32* x = a.x[kind] + static_cast<u64>(row) * a.stride[kind] + head * a.dim;
+    const f32* x = a.x[kind] + static_cast<u64>(row) * a.stride[kind] + head * (kind == 0 ? a.step : a.dim);
     f32 square = 0, *room = shared<f32>() + warp() * a.dim;
 #pragma unroll
     for (u32 k = 0; k < EACH; k++) v[k] = lane() + WARP * k < a.dim ? x[lane() + WARP * k] + add[k] : 0;

@@ -8,34 +8,66 @@ struct RouteArgs {
     f32* scores;
     // What is added to each row of these, if anything.
     const f32* bias;
+    // What is added to the scores that these become, for choosing alone, if anything.
+    const f32* selection;
     // Of each pair, row by row: its expert, and the factor of what that gives.
     u32* chosen;
     f32* factors;
-    u32 rows, count, used, normalised;
+    // Experts are in so many groups, 32 at most, of which so many are taken.
+    u32 rows, count, used, sigmoid, groups, groups_used, normalised;
     f32 scale;
 };
 
-// Scores are 0 or more: below them are those that are no numbers, and further below those that were taken.
-static constexpr f32 NO_NUMBER = -1, TAKEN = -2;
+// In place of the score of an expert that was taken: scores are 0 or more, or no numbers. The latter are chosen as if they were the least of all.
+static constexpr f32 TAKEN = -1;
 
-// A warp chooses the experts of a row: those with the largest softmax, of equal ones the first.
+// The groups that are taken, a bit for each: those whose two best experts have the largest sum, of equal ones the first. A lane has a group.
+template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
+    const u32 size = a.count / a.groups;
+    f32 first = Max::none, second = Max::none;
+    // The scores that the other lanes have made.
+    sync_warp();
+    if (lane() < a.groups)
+        for (u32 i = lane() * size; i < (lane() + 1) * size; i++) {
+            const f32 own = merit(i);
+            if (own > first) second = first, first = own;
+            else if (own > second) second = own;
+        }
+    const f32 sum = first + second;
+    u32 before = 0;
+    for (u32 g = 0; g < a.groups; g++) {
+        const f32 other = shuffle(sum, g);
+        before += other > sum || (other == sum && g < lane());
+    }
+    sync_warp();
+    return lanes_of(lane() < a.groups && before < a.groups_used);
+}
+
+// A warp chooses the experts of a row: those with the largest softmax, or sigmoid, plus what is for choosing; of equal ones the first.
 DEVICE void route(const RouteArgs& a, u32 row) {
     f32* p = a.scores + static_cast<u64>(row) * a.count;
     u32* chosen = a.chosen + static_cast<u64>(row) * a.used;
     f32* factors = a.factors + static_cast<u64>(row) * a.used;
     // A lane has every 32nd score to itself.
-    f32 top = Max::none, sum = 0, total = 0;
+    f32 top = Max::none, sum = 0, total = 1e-20f;
     for (u32 i = lane(); i < a.count; i += WARP) top = most(top, a.bias ? p[i] += a.bias[i] : p[i]);
-    top = warp_reduce<Max>(top);
-    for (u32 i = lane(); i < a.count; i += WARP) sum += p[i] = exp_fast(p[i] - top);
-    sum = warp_reduce<Add>(sum);
-    for (u32 i = lane(); i < a.count; i += WARP) p[i] = p[i] / sum;
+    if (a.sigmoid) {
+        for (u32 i = lane(); i < a.count; i += WARP) p[i] = 1 / (1 + exp_fast(-p[i]));
+    } else {
+        top = warp_reduce<Max>(top);
+        for (u32 i = lane(); i < a.count; i += WARP) sum += p[i] = exp_fast(p[i] - top);
+        sum = warp_reduce<Add>(sum);
+        for (u32 i = lane(); i < a.count; i += WARP) p[i] = p[i] / sum;
+    }
+    const auto merit = [&](u32 i) { return p[i] == p[i] ? a.selection ? p[i] + a.selection[i] : p[i] : Max::none; };
+    const u32 open = a.groups > 1 ? open_groups(a, merit) : 0;
     for (u32 j = 0; j < a.used; j++) {
-        f32 best = TAKEN;
+        f32 best = Max::none;
         u32 at = a.count;
         for (u32 i = lane(); i < a.count; i += WARP) {
-            const f32 score = p[i] == p[i] ? p[i] : NO_NUMBER;
-            if (score > best) best = score, at = i;
+            if (p[i] == TAKEN || (a.groups > 1 && !((open >> (i * a.groups / a.count)) & 1))) continue;
+            const f32 score = merit(i);
+            if (score > best || at == a.count) best = score, at = i;
         }
         for (u32 m = WARP / 2; m > 0; m /= 2) {
             const f32 other = shuffle_xor(best, m);
@@ -139,17 +171,20 @@ struct CombineArgs {
     const f32* factors;
     const u32* chosen;
     const f32* bias;
-    // If an expert is beside them that every row goes through, whose result is in `y`: rows as it got them, and the weights of its gate.
+    // If the network beside them has a gate: rows as it got them, and the weights of the gate.
     const f32* x;
     const f32* gate;
     f32* y;
     u32 cols, used;
+    // Whether there is a network beside them that every row goes through, whose result is in `y`.
+    u32 adds;
 };
 
-// y = sum of factors and results, with their biases, from the largest factor on; with a gate, behind y / (1 + exp(-gate x)). A block has a row.
+// y = sum of factors and results, with their biases, from the first one on; behind y, or with a gate behind y / (1 + exp(-gate x)), if that is added. A block has
+// a row.
 KERNEL(experts_combine, CombineArgs, 1024) {
     const u64 row = static_cast<u64>(block_x()) * a.cols, first = static_cast<u64>(block_x()) * a.used;
-    f32 by = 0;
+    f32 by = 1;
     if (a.gate) {
         f32 dot = 0;
         for (u32 at = thread() * 4; at < a.cols; at += threads() * 4) {
@@ -162,7 +197,7 @@ KERNEL(experts_combine, CombineArgs, 1024) {
     }
     for (u32 at = thread() * 4; at < a.cols; at += threads() * 4) {
         f32 v[4] = {0, 0, 0, 0};
-        if (a.gate) {
+        if (a.adds) {
             load_pack(v, a.y + row + at);
             for (u32 i = 0; i < 4; i++) v[i] *= by;
         }

@@ -2,12 +2,12 @@
 
 use serde_json::Value as Json;
 
-use crate::gguf::{Value, Writer};
-use crate::model::architecture::{LocalRotation, Mixture, Windows};
+use crate::gguf::{Value, ValueType, Writer};
+use crate::model::family::{Linear, LocalRotation, Mixture, Windows};
 use crate::model::{names, Architecture, Gate};
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 12] = [
+const SIZES: [(&str, &str); 25] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
@@ -20,9 +20,24 @@ const SIZES: [(&str, &str); 12] = [
     ("num_local_experts", "expert_count"),
     ("num_experts_per_tok", "expert_used_count"),
     ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
+    // DeepSeek's kind of experts, of GLM and dots.llm1.
+    ("n_routed_experts", "expert_count"),
+    ("n_shared_experts", "expert_shared_count"),
+    ("n_group", "expert_group_count"),
+    ("topk_group", "expert_group_used_count"),
+    ("first_k_dense_replace", "leading_dense_block_count"),
+    ("num_nextn_predict_layers", "nextn_predict_layers"),
+    // The same of Ernie.
+    ("moe_num_experts", "expert_count"),
+    ("moe_k", "expert_used_count"),
+    ("moe_layer_start_index", "leading_dense_block_count"),
+    ("linear_conv_kernel_dim", "ssm.conv_kernel"),
+    ("linear_num_key_heads", "ssm.group_count"),
+    ("linear_num_value_heads", "ssm.time_step_rank"),
+    ("linear_key_head_dim", "ssm.state_size"),
 ];
 /// Numbers: their names in both.
-const NUMBERS: [(&str, &str); 12] = [
+const NUMBERS: [(&str, &str); 13] = [
     ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     // Cohere's and StableLM's, and StarCoder's.
     ("layer_norm_eps", "attention.layer_norm_epsilon"),
@@ -38,10 +53,11 @@ const NUMBERS: [(&str, &str); 12] = [
     ("attention_multiplier", "attention.scale"),
     // A factor, of Cohere.
     ("logit_scale", "logit_scale"),
+    ("routed_scaling_factor", "expert_weights_scale"),
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 8] = [
+const USUAL: [(&str, &[&str]); 9] = [
     ("use_sliding_window", &["false"]),
     ("use_bidirectional_attention", &["false"]),
     // Layers without experts among those with them.
@@ -50,6 +66,8 @@ const USUAL: [(&str, &[&str]); 8] = [
     // StableLM's parallel layers have norms of heads, and Cohere's layers are all parallel.
     ("use_parallel_residual", &["false"]),
     ("use_parallel_block", &["true"]),
+    // Gates of Qwen 3.5's attention.
+    ("attn_output_gate", &["true"]),
     // The bounds and the slope of gpt-oss's activation.
     ("swiglu_limit", &["7.0", "7"]),
     ("swiglu_alpha", &["1.702"]),
@@ -123,7 +141,7 @@ impl Source<'_> {
         let kind = &architecture.family().experts;
         let width = match kind {
             Mixture::No | Mixture::Some | Mixture::Wide => return Ok(()),
-            Mixture::Always | Mixture::Shared => "moe_intermediate_size",
+            Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
             Mixture::Biased => "intermediate_size",
         };
         let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
@@ -131,12 +149,35 @@ impl Source<'_> {
         if *kind == Mixture::Biased {
             return Ok(());
         }
+        if architecture == Architecture::Ernie45Moe {
+            return self.experts_of_ernie(size);
+        }
         let normalised = match self.get(NORMALISED) {
             None => false,
             Some(Json::Bool(normalised)) => *normalised,
             Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
         };
         self.set("expert_weights_norm", Value::Bool(normalised))
+    }
+
+    /// What is not a key of its own in GGUF files, or has no place there, where experts are `width` wide.
+    fn experts_of_ernie(&mut self, width: u32) -> Result<(), String> {
+        const SHARED: &str = "moe_num_shared_experts";
+        const END: &str = "moe_layer_end_index";
+        let all = self.size(SHARED)?.unwrap_or(0).checked_mul(width);
+        let all =
+            all.ok_or_else(|| format!("{SHARED} times the {width} elements of an expert is 2^32 or more"))?;
+        self.set("expert_shared_feed_forward_length", Value::U32(all))?;
+        if let Some(step) = self.size("moe_layer_interval")? {
+            self.set("interleave_moe_layer_step", Value::U32(step))?;
+        }
+        let last = self.size("num_hidden_layers")?.map_or(-1, |layers| i64::from(layers) - 1);
+        match self.get(END) {
+            Some(end) if ![Some(-1), Some(last)].contains(&end.as_i64()) => Err(format!(
+                "{END} is {end}: layers without experts behind those with them are not supported"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// MiniCPM's factors of what layers add, and of logits, and that of Cohere. What the library assumes where nothing is said is not what GGUF files mean.
@@ -380,6 +421,29 @@ impl Source<'_> {
         }
     }
 
+    /// Linear attention: what has no key of the same meaning in GGUF files.
+    fn linear_attention(&mut self, architecture: Architecture) -> Result<(), String> {
+        if matches!(architecture.family().linear, Linear::No) {
+            return Ok(());
+        }
+        let [heads, size] = ["linear_num_value_heads", "linear_value_head_dim"].map(|key| self.size(key));
+        if let (Some(heads), Some(size)) = (heads?, size?) {
+            self.set("ssm.inner_size", Value::U32(heads.saturating_mul(size)))?;
+        }
+        let Some(kinds) = self.get("layer_types").and_then(Json::as_array) else { return Ok(()) };
+        let linear = |kind: &Json| match kind.as_str() {
+            Some("linear_attention") => Ok(true),
+            Some("full_attention") => Ok(false),
+            _ => {
+                Err(format!("layer_types has {kind}: only linear_attention and full_attention are supported"))
+            }
+        };
+        let linear = kinds.iter().map(linear).collect::<Result<Vec<_>, _>>()?;
+        let key = format!("{}.attention.recurrent_layers", self.prefix);
+        let linear = linear.into_iter().map(Value::Bool);
+        self.writer.set_array(&key, ValueType::Bool, linear).map_err(|e| e.to_string())
+    }
+
     /// Tokens that begin and end texts; `generation` is the file about generation, which counts first.
     fn tokens(&mut self, generation: &Json, tokenizer: &Json) -> Result<(), String> {
         let of = |key: &str| [generation, self.json].iter().find_map(|j| j.get(key).filter(|v| !v.is_null()));
@@ -455,6 +519,7 @@ pub(super) fn metadata(
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let divisors = source.rope(architecture, [layers, context])?;
     source.window(architecture, layers, context)?;
+    source.linear_attention(architecture)?;
     source.tokens(generation, tokenizer)?;
     let tied = source.get("tie_word_embeddings").and_then(Json::as_bool);
     Ok(Told { architecture, tied, divisors })

@@ -1,8 +1,8 @@
 //! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
 //!
 //! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
-//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), and Gemma's norms, whose
-//! weights lack 1. Of models that understand images, too, the part for texts is opened (see [`text`]).
+//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), Gemma's and Qwen 3.5's norms, whose
+//! weights lack 1, and Qwen 3.5's rates, which are stored as logarithms. Of models that understand images, too, the part for texts is opened (see [`text`]).
 
 mod blocks;
 mod config;
@@ -214,18 +214,29 @@ impl Tensors {
         name: &str,
     ) -> Result<(), String> {
         let (of, _) = dense(tensor)?;
-        let dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
+        let mut dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
+        let linear = name.contains(".linear_attn.");
+        if linear && name.ends_with(".conv1d.weight") {
+            // Channels have one input each.
+            dims.retain(|&d| d != 1);
+        }
         let lacks_one = self.architecture.family().norms_lack_one && tensor.name.ends_with("norm.weight");
-        if !lacks_one {
+        // How numbers are stored otherwise than in GGUF files.
+        let other: Option<fn(f32) -> f32> = match lacks_one && !linear {
+            true => Some(|x| x + 1.0),
+            false if linear && name.ends_with(".A_log") => Some(|x| -x.exp()),
+            false => None,
+        };
+        let Some(other) = other else {
             let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;
             return self.push(name, &dims, of, Bytes::Shared(file.clone(), place));
-        }
+        };
         let numbers: Vec<f32> = match tensor.dtype {
             Dtype::F32 => tensor.numbers::<f32>()?.to_vec(),
             Dtype::F16 => tensor.numbers::<f16>()?.iter().map(|x| x.to_f32()).collect(),
             _ => tensor.numbers::<bf16>()?.iter().map(|x| x.to_f32()).collect(),
         };
-        let bytes: Vec<u8> = numbers.iter().flat_map(|x| (x + 1.0).to_le_bytes()).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|&x| other(x).to_le_bytes()).collect();
         self.push(name, &dims, GgmlType::F32, owned(&bytes))
     }
 }

@@ -27,6 +27,9 @@ enum Kind {
 const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|";
 const LETTERS: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|";
 const REST: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Marks belong to letters.
+const LETTERS_AND_MARKS: &str = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|";
+const REST_WITHOUT_MARKS: &str = r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Ends of lines are words of their own.
 const REST_OF_LINES: &str = r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Words are capitals and small letters, in this order.
@@ -68,6 +71,7 @@ fn rule(file: &Json, whole_words: bool) -> String {
     let digits = steps.iter().any(|step| is(step, "Digits") && flag(step, "individual_digits"));
     let gpt2 = steps.iter().any(|step| is(step, "ByteLevel") && step["use_regex"] != Json::Bool(false));
     let tiktoken = |digits: &str| [CONTRACTIONS, LETTERS, digits, REST].concat();
+    let qwen35 = [CONTRACTIONS, LETTERS_AND_MARKS, r"\p{N}", REST_WITHOUT_MARKS].concat();
     let seed = [CONTRACTIONS, LETTERS, r"\p{N}{1}", REST_OF_LINES].concat();
     let capitals = |contracted: &str, digits: &str| {
         [WORD, contracted, "|", CAPITALS, contracted, "|", digits, REST_WITH_SLASHES].concat()
@@ -78,6 +82,7 @@ fn rule(file: &Json, whole_words: bool) -> String {
         ([one], false, false, true) if *one == tiktoken(r"\p{N}{1,3}") => "llama-bpe".to_owned(),
         ([one], false, false, false) if *one == tiktoken(r"\p{N}{1,3}") => "dbrx".to_owned(),
         ([one], false, false, false) if *one == tiktoken(r"\p{N}") => "qwen2".to_owned(),
+        ([one], false, false, false) if *one == qwen35 => "qwen35".to_owned(),
         ([one], false, false, false) if *one == seed => "seed-coder".to_owned(),
         ([one], false, false, false) if *one == capitals(CONTRACTED, r"\p{N}{1,3}") => "gpt-4o".to_owned(),
         ([one], false, false, true) if *one == capitals("", r"\p{N}") => "tekken".to_owned(),

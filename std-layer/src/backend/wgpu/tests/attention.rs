@@ -61,6 +61,8 @@ const CASES: &[Case] = &[
 struct With {
     /// Biases and norms in front of attention.
     norm: bool,
+    /// Gates behind the queries of each head.
+    gates: bool,
     sinks: bool,
     slopes: bool,
     sight: Sight,
@@ -79,7 +81,9 @@ fn attention_over_pages() {
                 for norm in [false, true] {
                     // Sinks have nothing to do with the type of the cache.
                     let sinks = norm && kind == KvType::F16 && number % 2 == 0;
-                    let with = With { norm, sinks, slopes: false, sight: Sight::Before };
+                    // Nor have gates.
+                    let gates = norm && kind == KvType::F16 && number % 3 == 0;
+                    let with = With { norm, gates, sinks, slopes: false, sight: Sight::Before };
                     attention(gpu, case, kind, with, bound, &format!("case {number}, {kind:?}, {with:?}"));
                 }
             }
@@ -88,21 +92,21 @@ fn attention_over_pages() {
             for (sight, slopes) in
                 [(whole, number % 2 == 0 || case.window > 0), (Sight::Path, number % 3 == 0)]
             {
-                let with = With { norm: false, sinks: number % 4 == 1, slopes, sight };
+                let with = With { norm: false, gates: false, sinks: number % 4 == 1, slopes, sight };
                 attention(gpu, case, KvType::F32, with, 2e-5, &format!("case {number}, {with:?}"));
             }
         }
     }
     // Norms are what subgroups are used for.
     if let Some(gpu) = gpus.first() {
-        let with = With { norm: true, sinks: true, slopes: false, sight: Sight::Before };
+        let with = With { norm: true, gates: false, sinks: true, slopes: false, sight: Sight::Before };
         attention(gpu, &PLAIN, KvType::F16, with, 2e-3, "without subgroups");
     }
 }
 
 /// A case, with or without what models may lack.
 fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what: &str) {
-    let With { norm, sinks: has_sinks, slopes: has_slopes, sight } = with;
+    let With { norm, gates, sinks: has_sinks, slopes: has_slopes, sight } = with;
     let (bias, drafts) = (norm, sight == Sight::Path);
     let &Case { heads, kv_heads, dim, rotated, adjacent, page, window, softcap, positions } = case;
     let shape = CacheShape {
@@ -111,10 +115,14 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
         kv_heads: kv_heads as u32,
         pairs: dim as u32 / 2,
         page_tokens: page as u32,
+        gates,
     };
     let mut source = Source::new(9);
     let eps = 1e-5f32;
-    let width = (heads + 2 * kv_heads) * dim;
+    // Where a head of queries, keys or values is.
+    let step = if gates { 2 * dim } else { dim };
+    let at = |head: usize| head.min(heads) * step + head.saturating_sub(heads) * dim;
+    let width = at(heads + 2 * kv_heads);
     let stride = width.next_multiple_of(32);
     let half = rotated / 2;
     let mut x = source.normals::<f32>(positions * stride);
@@ -122,7 +130,7 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
     // number of it.
     if softcap == 0.0 && sight != Sight::Whole {
         x[positions / 2 * stride] = f32::NAN;
-        x[(positions - 2) * stride + (heads + kv_heads - 1) * dim] = f32::NAN;
+        x[(positions - 2) * stride + at(heads + kv_heads - 1)] = f32::NAN;
     }
     let biases = source.normals::<f32>(width);
     let weights: Vec<f32> = source.normals::<f32>(2 * dim).iter().map(|x| 1.0 + 0.2 * x).collect();
@@ -162,20 +170,20 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
     for i in 0..table_len {
         numbers.swap(i, source.below(table_len));
     }
-    let mut step: Vec<u32> = (0..positions as u32).collect();
-    step.extend(std::iter::repeat_n(1, positions));
-    step.extend(std::iter::repeat_n(u32::MAX, table_len));
-    step.extend(&numbers);
-    let sight_at = step.len() as u32;
-    step.extend(words);
+    let mut table: Vec<u32> = (0..positions as u32).collect();
+    table.extend(std::iter::repeat_n(1, positions));
+    table.extend(std::iter::repeat_n(u32::MAX, table_len));
+    table.extend(&numbers);
+    let sight_at = table.len() as u32;
+    table.extend(words);
     let words = if shape.kind == KvType::F32 { 2 } else { 1 };
     let cache = put(gpu, &vec![u32::MAX; 2 * table_len * kv_heads * page * dim / 2 * words]);
-    let (on_x, step) = (put(gpu, &bits(&x)), put(gpu, &step));
+    let (on_x, on_step) = (put(gpu, &bits(&x)), put(gpu, &table));
     let [runs_at, table_at] = [positions as u32, 2 * positions as u32];
     let pages_at = [runs_at, table_at, table_len as u32, table_len as u32];
     let pairing = if adjacent { RopePairing::Adjacent } else { RopePairing::HalfSplit };
     let on = [&angles, &biases, &weights].map(|x| put(gpu, &bits(x)));
-    let mut buffers = vec![(0, &on_x), (1, &cache), (2, &step), (3, &on[0])];
+    let mut buffers = vec![(0, &on_x), (1, &cache), (2, &on_step), (3, &on[0])];
     buffers.extend(bias.then_some((5, &on[1])));
     buffers.extend(norm.then_some((6, &on[2])));
     let constants = [&[stride as u32, eps.to_bits(), half as u32][..], &pages_at, &[sight_at]].concat();
@@ -185,7 +193,7 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
 
     // The oracle's queries, keys and values.
     let head = |row: usize, head: usize| -> Vec<f64> {
-        let at = head * dim;
+        let at = at(head);
         let mut v: Vec<f64> = (0..dim)
             .map(|i| f64::from(x[row * stride + at + i]) + if bias { f64::from(biases[at + i]) } else { 0.0 })
             .collect();
@@ -232,6 +240,10 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
             let weight = (s - top).exp() / sum;
             mixed.iter_mut().zip(&all[p][heads + kv_heads + kv]).for_each(|(a, v)| *a += weight * v);
         }
+        if gates {
+            let of_head = &x[row * stride + h * step + dim..];
+            mixed.iter_mut().zip(of_head).for_each(|(a, &gate)| *a /= 1.0 + (-f64::from(gate)).exp());
+        }
         mixed
     };
     let mixed_stride = (heads * dim).next_multiple_of(32);
@@ -249,7 +261,7 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
         ]
         .concat();
         let results = if in_pieces { &partial } else { &mixed };
-        let mut buffers = vec![(0, &on_x), (1, &cache), (2, &step), (3, results)];
+        let mut buffers = vec![(0, &on_x), (1, &cache), (2, &on_step), (3, results)];
         buffers.extend(has_sinks.then_some((5, &on_sinks)));
         buffers.extend(has_slopes.then_some((6, &on_slopes)));
         let groups = [if in_pieces { pieces } else { 1 }, kv_heads * chunks as usize, positions];
@@ -257,8 +269,10 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
         let shader = Shader::Attend { shape, pieces: in_pieces, sinks, slopes, sight };
         let mut got = run(gpu, shader, &buffers, (4, &constants), groups, results);
         if in_pieces {
-            let constants = [mixed_stride as u32, window as u32, piece, pieces as u32, sight_at];
-            let buffers = [(0, &partial), (1, &step), (2, &mixed)];
+            let constants =
+                [mixed_stride as u32, window as u32, piece, pieces as u32, stride as u32, sight_at];
+            let mut buffers = vec![(0, &partial), (1, &on_step), (2, &mixed)];
+            buffers.extend(gates.then_some((4, &on_x)));
             let shader = Shader::Join { shape, drafts };
             got = run(gpu, shader, &buffers, (3, &constants), [heads, positions, 1], &mixed);
         }
@@ -286,8 +300,14 @@ fn drafts_move() {
     let mut source = Source::new(12);
     for (kind, kv_heads, pairs) in [(KvType::F16, 2, 32), (KvType::F32, 3, 18), (KvType::Bf16, 1, 128)] {
         let (pages, page) = (3, 16);
-        let shape =
-            CacheShape { kind, heads: kv_heads, kv_heads, pairs: pairs as u32, page_tokens: page as u32 };
+        let shape = CacheShape {
+            kind,
+            heads: kv_heads,
+            kv_heads,
+            pairs: pairs as u32,
+            page_tokens: page as u32,
+            gates: false,
+        };
         let words = if kind == KvType::F32 { 2 } else { 1 };
         let half = pages * kv_heads as usize * page * pairs * words;
         let before: Vec<u32> = (0..2 * half).map(|_| source.below(1 << 30) as u32).collect();

@@ -12,24 +12,49 @@ use crate::backend::wgpu::shaders::{Shader, MAX_GEMV_ROWS, TILE};
 use crate::backend::wgpu::weights;
 use crate::model::{Matrix as HostMatrix, Pooling};
 
+/// How experts are chosen: how many, by what scores, among how many groups of which so many are taken, and what factors are.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    used: usize,
+    sigmoid: bool,
+    groups: [usize; 2],
+    normalised: bool,
+    scale: f32,
+}
+
+/// The places of numbers, the largest first, and of equal ones the first.
+fn descending(x: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..x.len()).collect();
+    order.sort_by(|&a, &b| x[b].partial_cmp(&x[a]).unwrap());
+    order
+}
+
 /// The experts of a row of scores and their factors, by the definition.
-fn route(scores: &[f32], used: usize, normalised: bool, scale: f32) -> (Vec<u32>, Vec<f64>) {
+fn route(scores: &[f32], bias: &[f32], how: How) -> (Vec<u32>, Vec<f64>) {
     let wide: Vec<f64> = scores.iter().map(|&x| x.into()).collect();
     let top = wide.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let unusual = wide.iter().any(|x| x.is_nan()) || top == f64::INFINITY;
     let none = top == f64::NEG_INFINITY && !unusual;
     let all: f64 = wide.iter().map(|x| (x - top).exp()).sum();
-    let p = |&x: &f64| match (unusual, none) {
-        (true, _) => f64::NAN,
-        (_, true) => 0.0,
+    let p = |&x: &f64| match (how.sigmoid, unusual, none) {
+        // Beyond it the shader does not go.
+        (true, ..) => 1.0 / (1.0 + (-x.clamp(-87.0, 87.0)).exp()),
+        (_, true, _) => f64::NAN,
+        (_, _, true) => 0.0,
         _ => (x - top).exp() / all,
     };
     let p: Vec<f64> = wide.iter().map(p).collect();
-    let mut order: Vec<usize> = (0..p.len()).collect();
-    order.sort_by(|&a, &b| p[b].partial_cmp(&p[a]).unwrap_or(std::cmp::Ordering::Equal));
-    order.truncate(used);
-    let sum: f64 = if normalised { order.iter().map(|&e| p[e]).sum() } else { 1.0 };
-    let factors = order.iter().map(|&e| p[e] / sum * f64::from(scale)).collect();
+    let merit = |(&p, &bias): (&f64, &f32)| if p.is_nan() { f64::NEG_INFINITY } else { p + f64::from(bias) };
+    let merits: Vec<f64> = p.iter().zip(bias).map(merit).collect();
+    let [groups, taken] = how.groups;
+    let sum_of_two = |own: &[f64]| descending(own).iter().take(2).map(|&i| own[i]).sum::<f64>();
+    let sums: Vec<f64> = merits.chunks(p.len() / groups).map(sum_of_two).collect();
+    let closed = descending(&sums).split_off(taken);
+    let mut order = descending(&merits);
+    order.retain(|expert| !closed.contains(&(expert / (p.len() / groups))));
+    order.truncate(how.used);
+    let sum = if how.normalised { order.iter().map(|&e| p[e]).sum::<f64>() + 1e-20 } else { 1.0 };
+    let factors = order.iter().map(|&e| p[e] / sum * f64::from(how.scale)).collect();
     (order.into_iter().map(|e| e as u32).collect(), factors)
 }
 
@@ -55,33 +80,58 @@ fn scores(source: &mut Source, kind: usize, count: usize) -> Vec<f32> {
 #[test]
 fn routes() {
     let mut source = Source::new(21);
+    let none = [1, 1];
+    let softmax =
+        [(1, 1), (2, 1), (3, 3), (8, 2), (60, 4), (64, 64), (65, 8), (128, 8), (300, 10), (300, 300)];
+    let softmax = softmax.map(|(count, used)| (count, used, false, none));
+    let others = [
+        (8, 2, false, [4, 2]),
+        (128, 8, false, [8, 4]),
+        (1, 1, true, none),
+        (3, 3, true, none),
+        (65, 8, true, none),
+        (300, 300, true, none),
+        (8, 2, true, [4, 1]),
+        (60, 4, true, [5, 2]),
+        (64, 32, true, [32, 16]),
+        (256, 8, true, [8, 4]),
+    ];
     for gpu in with_and_without() {
-        for (count, used) in
-            [(1, 1), (2, 1), (3, 3), (8, 2), (60, 4), (64, 64), (65, 8), (128, 8), (300, 10), (300, 300)]
-        {
-            for (shared, normalised, scale) in [(0, true, 1.0), (1, false, 2.5)] {
+        for (count, used, sigmoid, groups) in softmax.into_iter().chain(others) {
+            for (shared, normalised, scale, biased) in [(0, true, 1.0, false), (1, false, 2.5, sigmoid)] {
+                let how = How { used, sigmoid, groups, normalised, scale };
                 let (kinds, stride) = (9, count + shared);
-                let rows: Vec<Vec<f32>> = (0..kinds).map(|kind| scores(&mut source, kind, count)).collect();
+                // Sigmoids of what is far from 0 differ by less than rounding.
+                let near = if sigmoid { 0.25 } else { 1.0 };
+                let of_kind = |kind| scores(&mut source, kind, count).into_iter().map(|x| near * x).collect();
+                let rows: Vec<Vec<f32>> = (0..kinds).map(of_kind).collect();
+                let numbers = source.normals::<f32>(count).into_iter().map(|x| (4.0 * x).round() / 8.0);
+                let bias: Vec<f32> = if biased { numbers.collect() } else { vec![0.0; count] };
                 let on_rows: Vec<f32> =
                     rows.iter().flat_map(|row| [&row[..], &[9.0][..shared]].concat()).collect();
                 let on = put(&gpu, &bits(&on_rows));
+                let on_bias = put(&gpu, &bits(&bias));
                 let [chosen, factors] = [(); 2].map(|()| put(&gpu, &nan(kinds * used + 1)));
-                let constants = [count, stride, used, usize::from(normalised)].map(|n| n as u32);
+                let [flag, other] = [normalised, sigmoid].map(usize::from);
+                let constants = [count, stride, used, flag, other, groups[0], groups[1]].map(|n| n as u32);
                 let constants = [&constants[..], &[f32::to_bits(scale)]].concat();
-                let buffers = [(0, &on), (1, &chosen), (2, &factors)];
+                let mut buffers = vec![(0, &on), (1, &chosen), (2, &factors)];
+                buffers.extend(biased.then_some((4, &on_bias)));
                 let get = |result| {
                     // Scores are used up.
                     gpu.write(&on, 0, &bits(&on_rows)).unwrap();
-                    run(&gpu, Shader::Route, &buffers, (3, &constants), [kinds, 1, 1], result)
+                    run(&gpu, Shader::Route { biased }, &buffers, (3, &constants), [kinds, 1, 1], result)
                 };
                 let (chosen, factors) = (get(&chosen), floats(&get(&factors)));
+                // Numbers as small as the smallest are not all digits of what they stand for.
+                let small = if sigmoid { 1e-17 } else { 1e-35 };
                 for (kind, row) in rows.iter().enumerate() {
-                    let what = format!("{used} of {count}, kind {kind}, normalised {normalised}");
-                    let (experts, want) = route(row, used, normalised, scale);
+                    let what = format!("{how:?} of {count}, biased {biased}, kind {kind}");
+                    let (experts, want) = route(row, &bias, how);
                     assert_eq!(chosen[kind * used..][..used], experts, "{what}");
                     for (want, &got) in want.iter().zip(&factors[kind * used..]) {
                         let off = (f64::from(got) - want).abs();
-                        let same = off <= 1e-5 * want + 1e-35 || (got.is_nan() && want.is_nan());
+                        let same = off <= 1e-5 * want + small || (got.is_nan() && want.is_nan());
                         assert!(same, "{what}: {got} instead of {want}");
                     }
                 }
@@ -310,7 +360,7 @@ fn what_experts_give_is_combined() {
     let Some(gpu) = gpu() else { return };
     let mut source = Source::new(24);
     for (cols, rows, used) in [(1, 1, 1), (33, 3, 2), (64, 9, 4), (1000, 2, 8)] {
-        for shared in [false, true] {
+        for (shared, gated) in [(false, false), (true, false), (true, true)] {
             let (delta_stride, outputs_stride, of_scores) = (cols + 3, cols + 1, 5);
             let delta = source.normals::<f32>(rows * delta_stride);
             let outputs = source.normals::<f32>(rows * used * outputs_stride);
@@ -320,19 +370,20 @@ fn what_experts_give_is_combined() {
             scores.chunks_mut(of_scores).zip(edges).for_each(|(row, edge)| row[of_scores - 1] = edge);
             let on = [&delta, &outputs, &factors, &scores].map(|x| put(&gpu, &bits(x)));
             let mut buffers = vec![(0, &on[0]), (1, &on[1]), (2, &on[2])];
-            if shared {
+            if gated {
                 buffers.push((4, &on[3]));
             }
             let constants = [cols, delta_stride, outputs_stride, used, of_scores].map(|n| n as u32);
             let groups = [cols.div_ceil(64), rows, 1];
-            let shader = Shader::Combine { shared };
+            let shader = Shader::Combine { shared, gated };
             let got = floats(&run(&gpu, shader, &buffers, (3, &constants), groups, &on[0]));
             for (row, got) in got.chunks(delta_stride).enumerate() {
                 let was = &delta[row * delta_stride..][..delta_stride];
                 assert_eq!(bits(&got[cols..]), bits(&was[cols..]));
                 for c in 0..cols {
                     let gate = 1.0 / (1.0 + (-f64::from(scores[(row + 1) * of_scores - 1])).exp());
-                    let first = if shared { f64::from(was[c]) * gate } else { 0.0 };
+                    let by = if gated { gate } else { f64::from(u8::from(shared)) };
+                    let first = f64::from(was[c]) * by;
                     let (mut want, mut size) = (first, first.abs());
                     for pair in row * used..(row + 1) * used {
                         let term = f64::from(factors[pair]) * f64::from(outputs[pair * outputs_stride + c]);

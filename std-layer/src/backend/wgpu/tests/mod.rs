@@ -3,6 +3,7 @@
 
 mod attention;
 mod experts;
+mod linear;
 mod rows;
 
 use std::io::Write;

@@ -5,6 +5,7 @@ use gllm_testkit::data::Source;
 use super::{bits, floats, gpu, nan, put, read, run, with_and_without, NOT_WRITTEN};
 use crate::backend::wgpu::device::Gpu;
 use crate::backend::wgpu::shaders::Shader;
+use crate::backend::wgpu::weights::PART;
 use crate::model::Gate;
 
 #[test]
@@ -191,8 +192,10 @@ fn normal(x: f64) -> f64 {
 fn gates_and_caps() {
     let Some(gpu) = gpu() else { return };
     let mut source = Source::new(6);
-    for cols in [1, 7, 8, 9, 255, 256, 4097, 16_384, 70_001] {
-        let stride = cols + 3;
+    for cols in [1usize, 7, 8, 9, 255, 256, 4097, 16_384, 70_001] {
+        // Zeros follow, up to a whole part.
+        let padded = cols.next_multiple_of(PART);
+        let stride = padded + 3;
         // Gates and what they are for, of two rows.
         let halves: Vec<Vec<f32>> = (0..4).map(|_| with_edges(&mut source, cols)).collect();
         let x = halves.concat();
@@ -206,10 +209,11 @@ fn gates_and_caps() {
             let y = put(&gpu, &nan(2 * stride));
             let constants = [cols as u32, 2 * cols as u32, stride as u32];
             let buffers = [(0, &put(&gpu, &bits(&x))), (1, &y)];
-            let groups = [cols.div_ceil(64), 2, 1];
+            let groups = [padded.div_ceil(64), 2, 1];
             let got = floats(&run(&gpu, Shader::Glu { gate, gated }, &buffers, (2, &constants), groups, &y));
             for (halves, got) in halves.chunks(2).zip(got.chunks(stride)) {
-                assert!(got[cols..].iter().all(|x| x.to_bits() == NOT_WRITTEN));
+                assert!(got[cols..padded].iter().all(|x| x.to_bits() == 0));
+                assert!(got[padded..].iter().all(|x| x.to_bits() == NOT_WRITTEN));
                 for ((&g, &up), &got) in halves[0].iter().zip(&halves[1]).zip(got) {
                     let (mut x, mut by) = (f64::from(g), if gated { f64::from(up) } else { 1.0 });
                     // For GELU the logistic function is that of twice the hyperbolic tangent's argument.

@@ -1,5 +1,6 @@
 // Attention of one row to positions of its run, for H of the query heads that share a KV head, 64 positions at a time: a thread computes the
 // scores of a position, then sums up SPLIT-th parts of the positions for some pairs of elements.
+// With GATES each number is multiplied by the logistic function of its gate, which is behind the queries of its head.
 // With PARTS a workgroup has a piece of `piece` positions, and what it has found is joined later. With WHOLE a row sees its whole text; with PATH rows may
 // be drafts that form trees, which see what is on their paths: see `path.wgsl`.
 struct Attend {
@@ -42,6 +43,13 @@ const CHUNKS: u32 = (GROUP + H - 1u) / H;
 // Pairs of a thread.
 const OWN: u32 = (PAIRS + THREADS - 1u) / THREADS;
 const LOWEST: f32 = -3.0e38;
+//#if GATES
+
+// What the gates of a pair let through.
+fn gates_at(at: u32) -> vec2<f32> {
+    return vec2<f32>(sigmoid(heads[at]), sigmoid(heads[at + 1u]));
+}
+//#endif
 var<workgroup> q: array<vec2<f32>, H * PAIRS>;
 // Scores, then weights; at last sums of pairs.
 var<workgroup> s: array<f32, H * THREADS>;
@@ -75,7 +83,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     to = min(to, (group.x + 1u) * a.piece);
 //#endif
     for (var i = thread; i < H * PAIRS; i += THREADS) {
-        let at = row * a.stride + (first + min(i / PAIRS, count - 1u)) * DIM + (i % PAIRS) * 2u;
+        let at = row * a.stride + (first + min(i / PAIRS, count - 1u)) * STEP + (i % PAIRS) * 2u;
         q[i] = vec2<f32>(heads[at], heads[at + 1u]) * a.scale;
     }
     workgroupBarrier();
@@ -209,8 +217,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 }
 //#else
                 let at = row * a.mixed_stride + (first + h) * DIM + 2u * pair;
-                mixed[at] = two.x / sum;
-                mixed[at + 1u] = two.y / sum;
+                two /= sum;
+//#if GATES
+                two *= gates_at(row * a.stride + (first + h) * STEP + DIM + 2u * pair);
+//#endif
+                mixed[at] = two.x;
+                mixed[at + 1u] = two.y;
 //#endif
             }
         }

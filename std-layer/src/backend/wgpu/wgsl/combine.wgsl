@@ -1,5 +1,5 @@
-// Delta = the sum of what a row's experts give, times their factors, from the largest score to the smallest. With SHARED, Delta is what a shared
-// expert has given: it comes first, times the logistic function of the last score.
+// Delta = the sum of what a row's experts give, times their factors, from the first that was taken to the last. With SHARED, Delta is what the network beside
+// them has given, which comes first; with GATED times the logistic function of the last score.
 struct Combine {
     cols: u32,
     delta_stride: u32,
@@ -11,7 +11,7 @@ struct Combine {
 @group(0) @binding(1) var<storage, read> outputs: array<f32>;
 @group(0) @binding(2) var<storage, read> factors: array<f32>;
 @group(0) @binding(3) var<uniform> a: Combine;
-//#if SHARED
+//#if GATED
 @group(0) @binding(4) var<storage, read> scores: array<f32>;
 //#endif
 
@@ -21,12 +21,16 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let at = id.y * a.delta_stride + id.x;
-//#if SHARED
+//#if GATED
     // Below it the result is 0 to all digits; exp would overflow.
     let score = max(scores[(id.y + 1u) * a.scores_stride - 1u], -87.0);
     var sum = delta[at] / (1.0 + exp(-score));
 //#else
+//#if SHARED
+    var sum = delta[at];
+//#else
     var sum = 0.0;
+//#endif
 //#endif
     for (var pair = id.y * a.used; pair < (id.y + 1u) * a.used; pair++) {
         sum += factors[pair] * outputs[pair * a.outputs_stride + id.x];

@@ -49,7 +49,9 @@ fn main(
 //#endif
     let head = group.x;
     let row = group.y;
-    let start = row * a.stride + head * DIM;
+    // Gates lie between the queries, if there are any.
+    let at = select(HEADS * STEP + (head - HEADS) * DIM, head * STEP, head < HEADS);
+    let start = row * a.stride + at;
     let cached = step[row];
 //#if PATH
     let position = steps_from(path_of(row), cached);
@@ -59,7 +61,7 @@ fn main(
     for (var i = thread; i < DIM; i += THREADS) {
         v[i] = heads[start + i];
 //#if BIAS
-        v[i] += bias[head * DIM + i];
+        v[i] += bias[at + i];
 //#endif
     }
     workgroupBarrier();
@@ -81,13 +83,13 @@ fn main(
         for (var i = thread; i < a.half; i += THREADS) {
             let angle = angles[position * a.half + i];
 //#if ADJACENT
-            let at = vec2<u32>(2u * i, 2u * i + 1u);
+            let two = vec2<u32>(2u * i, 2u * i + 1u);
 //#else
-            let at = vec2<u32>(i, i + a.half);
+            let two = vec2<u32>(i, i + a.half);
 //#endif
-            let p = vec2<f32>(v[at.x], v[at.y]);
-            v[at.x] = p.x * angle.x - p.y * angle.y;
-            v[at.y] = p.x * angle.y + p.y * angle.x;
+            let p = vec2<f32>(v[two.x], v[two.y]);
+            v[two.x] = p.x * angle.x - p.y * angle.y;
+            v[two.y] = p.x * angle.y + p.y * angle.x;
         }
     }
     workgroupBarrier();

@@ -1,9 +1,11 @@
-// Joins the pieces of attention of one head of a row, in order.
+// Joins the pieces of attention of one head of a row, in order; with GATES as `attend.wgsl` has them.
 struct Join {
     mixed_stride: u32,
     window: u32,
     piece: u32,
     pieces: u32,
+    // Of gates.
+    stride: u32,
 //#if PATH
     sight_at: u32,
 //#endif
@@ -12,6 +14,9 @@ struct Join {
 @group(0) @binding(1) var<storage, read> step: array<u32>;
 @group(0) @binding(2) var<storage, read_write> mixed: array<f32>;
 @group(0) @binding(3) var<uniform> a: Join;
+//#if GATES
+@group(0) @binding(4) var<storage, read> heads: array<f32>;
+//#endif
 
 const DIM: u32 = 2u * PAIRS;
 
@@ -46,6 +51,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let at = (first + i) * (DIM + 2u);
             sum += exp(partial[at + DIM] - top) * partial[at + d];
         }
-        mixed[row * a.mixed_stride + head * DIM + d] = sum / total;
+        sum /= total;
+//#if GATES
+        sum *= sigmoid(heads[row * a.stride + head * STEP + DIM + d]);
+//#endif
+        mixed[row * a.mixed_stride + head * DIM + d] = sum;
     }
 }

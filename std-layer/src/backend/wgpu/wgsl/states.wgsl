@@ -1,0 +1,13 @@
+// What a layer with linear attention keeps of sequences: see `LinearAttention::state`. Where that is says `step`: for each run the number of its state, and
+// behind which row it ends.
+// Inputs of the convolution are in front of the matrices.
+const KEPT: u32 = (TAPS - 1u) * CHANNELS;
+fn state_of(run: u32) -> u32 {
+    return step[a.table_at + run * a.table_len] * STATE;
+}
+fn end_of(run: u32) -> u32 {
+    return step[a.run_ends_at + run];
+}
+fn first_of(run: u32) -> u32 {
+    return select(0u, end_of(max(run, 1u) - 1u), run > 0u);
+}

@@ -1,0 +1,399 @@
+//! Architectures: what the models of each have in common and their files do not say, a row for each.
+
+use gllm_kernels_core::RopePairing;
+
+use super::architecture::{Architecture, Gate, Scoring};
+use super::family::{Family, Linear, LocalRotation, Mixture, Pairs, Window, Windows};
+
+impl Architecture {
+    /// Every architecture.
+    pub const ALL: &'static [Self] = &{
+        let mut all = [Self::Llama; FAMILIES.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = FAMILIES[i].architecture;
+            // Its number is the row's: `family` relies on it.
+            assert!(all[i] as usize == i);
+            i += 1;
+        }
+        all
+    };
+
+    pub(super) const fn family(self) -> &'static Family {
+        &FAMILIES[self as usize]
+    }
+
+    /// The name in GGUF files.
+    pub const fn name(self) -> &'static str {
+        self.family().gguf
+    }
+}
+
+const HALVES: Pairs = Pairs { gguf: RopePairing::HalfSplit, checkpoint: RopePairing::HalfSplit, part: None };
+const REORDERED: Pairs = Pairs { gguf: RopePairing::Adjacent, ..HALVES };
+const NEIGHBOURS: Pairs = Pairs { checkpoint: RopePairing::Adjacent, ..REORDERED };
+
+/// What most decoders are; each row below says what differs.
+const DECODER: Family = Family {
+    architecture: Architecture::Llama,
+    gguf: "llama",
+    checkpoints: &[],
+    encoder: false,
+    pairs: Some(HALVES),
+    unrotated_period: None,
+    windows: Windows::No,
+    experts: Mixture::No,
+    scales: None,
+    gate: Gate::Silu,
+    gated: true,
+    fused_gate_up: false,
+    fused_qkv: false,
+    up_bias: false,
+    down_bias: false,
+    layer_norms: false,
+    norm_biases: false,
+    input_norms: true,
+    qk_norm: false,
+    some_qk_norm: false,
+    qk_norm_whole: false,
+    linear: Linear::No,
+    post_norms: false,
+    parallel: false,
+    shared_norm: false,
+    attention_bias: false,
+    attention_output_bias: false,
+    attention_sinks: false,
+    alibi: false,
+    position_embeddings: false,
+    ffn_norm_is_post_attention: false,
+    logit_factor: false,
+    embedding_by_width: false,
+    scores_by_width: None,
+    norms_lack_one: false,
+};
+const LLAMA: Family = Family { pairs: Some(REORDERED), ..DECODER };
+const GRANITE: Family =
+    Family { architecture: Architecture::Granite, gguf: "granite", scales: Some(|_, _| [1.0; 3]), ..LLAMA };
+const QWEN2: Family =
+    Family { architecture: Architecture::Qwen2, gguf: "qwen2", attention_bias: true, ..DECODER };
+const QWEN3: Family = Family { architecture: Architecture::Qwen3, gguf: "qwen3", qk_norm: true, ..DECODER };
+/// Each fourth layer has the attention of Qwen 3, with gates; the others are linear.
+const QWEN3_NEXT: Family = Family {
+    architecture: Architecture::Qwen3Next,
+    gguf: "qwen3next",
+    pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
+    linear: Linear::Grouped { period: 4 },
+    norms_lack_one: true,
+    ffn_norm_is_post_attention: true,
+    ..QWEN3
+};
+const GEMMA: Family = Family {
+    architecture: Architecture::Gemma,
+    gguf: "gemma",
+    checkpoints: &["gemma"],
+    gate: Gate::GeluTanh,
+    embedding_by_width: true,
+    norms_lack_one: true,
+    ..DECODER
+};
+const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
+const COHERE: Family = Family {
+    architecture: Architecture::CommandR,
+    gguf: "command-r",
+    checkpoints: &["cohere"],
+    pairs: Some(NEIGHBOURS),
+    layer_norms: true,
+    parallel: true,
+    shared_norm: true,
+    logit_factor: true,
+    ..DECODER
+};
+/// Layer norms with biases.
+const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
+const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
+
+/// In the order of [`Architecture`].
+static FAMILIES: [Family; 43] = [
+    Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
+    Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
+    Family { checkpoints: &["qwen2"], ..QWEN2 },
+    Family {
+        architecture: Architecture::Qwen2Vl,
+        gguf: "qwen2vl",
+        checkpoints: &["qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"],
+        ..QWEN2
+    },
+    Family {
+        architecture: Architecture::Qwen2Moe,
+        gguf: "qwen2moe",
+        checkpoints: &["qwen2_moe"],
+        experts: Mixture::Shared,
+        ..QWEN2
+    },
+    Family { checkpoints: &["qwen3"], ..QWEN3 },
+    Family { architecture: Architecture::Qwen3Vl, gguf: "qwen3vl", checkpoints: &["qwen3_vl_text"], ..QWEN3 },
+    Family {
+        architecture: Architecture::Qwen3Moe,
+        gguf: "qwen3moe",
+        checkpoints: &["qwen3_moe"],
+        experts: Mixture::Always,
+        ..QWEN3
+    },
+    Family { architecture: Architecture::Qwen3VlMoe, gguf: "qwen3vlmoe", experts: Mixture::Always, ..QWEN3 },
+    Family { experts: Mixture::Shared, ..QWEN3_NEXT },
+    Family {
+        architecture: Architecture::Qwen35,
+        gguf: "qwen35",
+        checkpoints: &["qwen3_5_text"],
+        linear: Linear::Tiled { period: 4 },
+        ..QWEN3_NEXT
+    },
+    Family {
+        architecture: Architecture::Qwen35Moe,
+        gguf: "qwen35moe",
+        linear: Linear::Tiled { period: 4 },
+        experts: Mixture::Shared,
+        ..QWEN3_NEXT
+    },
+    GEMMA,
+    Family {
+        architecture: Architecture::Gemma2,
+        gguf: "gemma2",
+        checkpoints: &["gemma2"],
+        windows: Windows::Periodic { period: 2, usual: Window::Size(4096), rotation: LocalRotation::Same },
+        post_norms: true,
+        scores_by_width: Some(46),
+        ..GEMMA
+    },
+    Family {
+        architecture: Architecture::Gemma3,
+        gguf: "gemma3",
+        checkpoints: &["gemma3_text"],
+        // Local layers keep the frequencies of the first stage of the training.
+        windows: Windows::Periodic {
+            period: 6,
+            usual: Window::None,
+            rotation: LocalRotation::Unscaled(Some(10_000.0)),
+        },
+        qk_norm: true,
+        post_norms: true,
+        scores_by_width: Some(62),
+        ..GEMMA
+    },
+    Family {
+        architecture: Architecture::Phi3,
+        gguf: "phi3",
+        checkpoints: &["phi3"],
+        pairs: Some(Pairs { part: Some(1.0), ..HALVES }),
+        windows: Windows::All,
+        fused_gate_up: true,
+        fused_qkv: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::SmolLm3,
+        gguf: "smollm3",
+        checkpoints: &["smollm3"],
+        unrotated_period: Some(4),
+        ..LLAMA
+    },
+    Family { checkpoints: &["granite"], ..GRANITE },
+    Family { architecture: Architecture::GraniteMoe, gguf: "granitemoe", experts: Mixture::Wide, ..GRANITE },
+    Family {
+        architecture: Architecture::Glm4Moe,
+        gguf: "glm4moe",
+        checkpoints: &["glm4_moe"],
+        pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        some_qk_norm: true,
+        ffn_norm_is_post_attention: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Ernie45Moe,
+        gguf: "ernie4_5-moe",
+        checkpoints: &["ernie4_5_moe"],
+        pairs: Some(NEIGHBOURS),
+        experts: Mixture::DeepSeek(Scoring::Softmax),
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::BailingMoe2,
+        gguf: "bailingmoe2",
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        fused_qkv: true,
+        qk_norm: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Dots1,
+        gguf: "dots1",
+        checkpoints: &["dots1"],
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        qk_norm: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::BailingMoe,
+        gguf: "bailingmoe",
+        experts: Mixture::DeepSeek(Scoring::Softmax),
+        ..LLAMA
+    },
+    Family {
+        architecture: Architecture::MiniCpm,
+        gguf: "minicpm",
+        checkpoints: &["minicpm"],
+        scales: Some(|layers, width| [12.0, 1.4 / layers.sqrt(), width / 256.0]),
+        ..LLAMA
+    },
+    Family {
+        architecture: Architecture::ChatGlm,
+        gguf: "chatglm",
+        checkpoints: &["glm"],
+        pairs: Some(GLM),
+        fused_gate_up: true,
+        fused_qkv: true,
+        attention_bias: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Glm4,
+        gguf: "glm4",
+        checkpoints: &["glm4"],
+        pairs: Some(GLM),
+        fused_gate_up: true,
+        post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Ernie45,
+        gguf: "ernie4_5",
+        checkpoints: &["ernie4_5"],
+        pairs: Some(NEIGHBOURS),
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::SeedOss,
+        gguf: "seed_oss",
+        checkpoints: &["seed_oss"],
+        attention_bias: true,
+        ffn_norm_is_post_attention: true,
+        ..DECODER
+    },
+    Family { architecture: Architecture::InternLm2, gguf: "internlm2", ..LLAMA },
+    Family { architecture: Architecture::Exaone, gguf: "exaone", ..DECODER },
+    Family {
+        architecture: Architecture::Exaone4,
+        gguf: "exaone4",
+        checkpoints: &["exaone4"],
+        windows: Windows::Periodic { period: 4, usual: Window::None, rotation: LocalRotation::Alone },
+        input_norms: false,
+        qk_norm: true,
+        post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Olmo2,
+        gguf: "olmo2",
+        checkpoints: &["olmo2", "olmo3"],
+        windows: Windows::Periodic {
+            period: 4,
+            usual: Window::None,
+            rotation: LocalRotation::Unscaled(None),
+        },
+        input_norms: false,
+        qk_norm: true,
+        qk_norm_whole: true,
+        post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Cohere2,
+        gguf: "cohere2",
+        checkpoints: &["cohere2"],
+        windows: Windows::Periodic { period: 4, usual: Window::Needed, rotation: LocalRotation::Alone },
+        ..COHERE
+    },
+    COHERE,
+    Family {
+        architecture: Architecture::StarCoder2,
+        gguf: "starcoder2",
+        checkpoints: &["starcoder2"],
+        gate: Gate::GeluTanh,
+        gated: false,
+        up_bias: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::StableLm,
+        gguf: "stablelm",
+        checkpoints: &["stablelm"],
+        pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::GptNeoX,
+        gguf: "gptneox",
+        gate: Gate::Gelu,
+        gated: false,
+        fused_qkv: true,
+        up_bias: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        parallel: true,
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::Falcon,
+        gguf: "falcon",
+        gate: Gate::Gelu,
+        gated: false,
+        fused_qkv: true,
+        parallel: true,
+        shared_norm: true,
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::GptOss,
+        gguf: "gpt-oss",
+        checkpoints: &["gpt_oss"],
+        windows: Windows::Periodic { period: 2, usual: Window::Needed, rotation: LocalRotation::Same },
+        experts: Mixture::Biased,
+        gate: Gate::ClampedSwiglu,
+        attention_bias: true,
+        attention_output_bias: true,
+        attention_sinks: true,
+        ffn_norm_is_post_attention: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Bert,
+        gguf: "bert",
+        pairs: None,
+        gate: Gate::Gelu,
+        gated: false,
+        up_bias: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        position_embeddings: true,
+        ..ENCODER
+    },
+    Family { architecture: Architecture::NomicBert, gguf: "nomic-bert", fused_qkv: true, ..ENCODER },
+    Family {
+        architecture: Architecture::JinaBertV2,
+        gguf: "jina-bert-v2",
+        pairs: None,
+        gate: Gate::Gelu,
+        fused_gate_up: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        alibi: true,
+        ..ENCODER
+    },
+];

@@ -1,0 +1,138 @@
+//! What the models of an architecture have in common and their files do not say.
+
+use gllm_kernels_core::RopePairing;
+
+use super::architecture::{Architecture, Gate, Scoring};
+
+/// What is common to the models of an architecture. See [`Config`](super::Config) for what most of it means.
+pub(super) struct Family {
+    pub(super) architecture: Architecture,
+    /// `general.architecture` in GGUF files.
+    pub(super) gguf: &'static str,
+    /// `model_type` in checkpoints, if they are supported.
+    pub(super) checkpoints: &'static [&'static str],
+    pub(super) encoder: bool,
+    /// Which elements of a head are rotated together; `None` if none are.
+    pub(super) pairs: Option<Pairs>,
+    /// Of each so many layers, the last one is not rotated.
+    pub(super) unrotated_period: Option<usize>,
+    pub(super) windows: Windows,
+    pub(super) experts: Mixture,
+    /// Factors that files of the architecture may have, if there are any.
+    pub(super) scales: Option<Scales>,
+    pub(super) gate: Gate,
+    pub(super) gated: bool,
+    /// Whether gate and up are one matrix, unless a file has them apart.
+    pub(super) fused_gate_up: bool,
+    /// Whether queries, keys and values are one matrix, unless a file has them apart.
+    pub(super) fused_qkv: bool,
+    pub(super) up_bias: bool,
+    pub(super) down_bias: bool,
+    /// Whether norms are layer norms, and whether those of decoders have biases.
+    pub(super) layer_norms: bool,
+    pub(super) norm_biases: bool,
+    pub(super) input_norms: bool,
+    pub(super) qk_norm: bool,
+    /// Whether there is such a norm where the file has its weights.
+    pub(super) some_qk_norm: bool,
+    /// Whether these norms are of all heads together.
+    pub(super) qk_norm_whole: bool,
+    /// Whether queries have gates, and which layers linear attention.
+    pub(super) linear: Linear,
+    pub(super) post_norms: bool,
+    /// Whether attention and the feed-forward network take the same residual stream, and whether they share its norm.
+    pub(super) parallel: bool,
+    pub(super) shared_norm: bool,
+    pub(super) attention_bias: bool,
+    pub(super) attention_output_bias: bool,
+    pub(super) attention_sinks: bool,
+    /// Whether there are linear biases.
+    pub(super) alibi: bool,
+    pub(super) position_embeddings: bool,
+    pub(super) ffn_norm_is_post_attention: bool,
+    /// Whether a file's scale of logits is a factor, and no divisor.
+    pub(super) logit_factor: bool,
+    /// Whether embeddings are multiplied by the square root of their length.
+    pub(super) embedding_by_width: bool,
+    /// The number of layers of a model whose scores are scaled by the width of the model instead of that of a head, which no key says.
+    pub(super) scores_by_width: Option<usize>,
+    /// Whether checkpoints have weights of norms that lack 1.
+    pub(super) norms_lack_one: bool,
+}
+
+/// Which elements of a head are a pair.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs {
+    /// With GGUF files: llama.cpp stores the rows of some matrices in another order than checkpoints have.
+    pub(super) gguf: RopePairing,
+    pub(super) checkpoint: RopePairing,
+    /// The part of a head that is rotated, where checkpoints do not say it; `None` if it is always the whole head.
+    pub(super) part: Option<f64>,
+}
+
+/// Which layers see only some positions before a token.
+pub(super) enum Windows {
+    /// None, whatever a file says: Qwen 2 has a window beside `use_sliding_window: false`, which no key of GGUF files says.
+    No,
+    /// All, if the file has a window.
+    All,
+    /// All but the last one of each period.
+    Periodic { period: u64, usual: Window, rotation: LocalRotation },
+}
+
+/// How layers with a window rotate.
+#[derive(PartialEq)]
+pub(super) enum LocalRotation {
+    /// Like the others.
+    Same,
+    /// With frequencies that are not scaled, of this base unless it is that of the others.
+    Unscaled(Option<f64>),
+    /// The others do not rotate.
+    Alone,
+}
+
+/// How long windows are if a file does not say it.
+pub(super) enum Window {
+    /// Then there are none.
+    None,
+    Size(usize),
+    /// Files must say it.
+    Needed,
+}
+
+/// Whether a token's feed-forward network is chosen among experts.
+#[derive(PartialEq, Eq)]
+pub(super) enum Mixture {
+    No,
+    /// Some models have experts, each as wide as the files' one width.
+    Some,
+    /// All models have such experts, and some a network beside them.
+    Wide,
+    /// Experts have a width of their own, or share that of files.
+    Always,
+    /// Beside the experts there is a network that every token goes through.
+    Shared,
+    /// Router and experts have biases.
+    Biased,
+    /// Those of DeepSeek's kind: every token goes through a network beside them, too; the first layers may be without experts; experts may be chosen by scores with a
+    /// bias, and in groups. Scores are these unless a file says otherwise.
+    DeepSeek(Scoring),
+}
+
+/// Which layers have linear attention, unless a file says it: all but the last one of each so many.
+#[derive(Clone, Copy)]
+pub(super) enum Linear {
+    No,
+    /// Heads of values that belong to the same head of keys follow each other, as checkpoints have them.
+    Grouped {
+        period: usize,
+    },
+    /// GGUF files have them in another order: see [`tiled`](super::LinearAttention::tiled).
+    Tiled {
+        period: usize,
+    },
+}
+
+/// Factors of embeddings and of what layers add to the residual stream, and a divisor of logits: those of a model of so many layers and
+/// such a width whose file does not have them.
+pub(super) type Scales = fn(layers: f64, width: f64) -> [f64; 3];

@@ -1,0 +1,181 @@
+//! Reading of mixtures of experts from a file's metadata.
+
+use super::architecture::Scoring;
+use super::config::{Groups, Shared};
+use super::family::{Family, Mixture};
+use super::keys::{Metadata, LARGEST};
+use super::source::Files;
+use super::{Architecture, Experts, ModelError};
+use crate::gguf::Value;
+
+const COUNT: &str = ".expert_count";
+const USED: &str = ".expert_used_count";
+const SCORING: &str = ".expert_gating_func";
+const GROUPS: &str = ".expert_group_count";
+const DENSE: &str = ".leading_dense_block_count";
+
+/// The feed-forward networks of a model.
+pub(super) struct Networks {
+    pub(super) experts: Option<Experts>,
+    /// Elements between the halves of those of layers without experts; 0 if there are none.
+    pub(super) intermediate: usize,
+    /// Whether each layer has experts.
+    pub(super) mixtures: Vec<bool>,
+}
+
+impl Metadata<'_> {
+    /// The feed-forward networks of so many layers.
+    pub(super) fn networks(
+        &self,
+        files: &Files<'_>,
+        family: &Family,
+        layers: usize,
+    ) -> Result<Networks, ModelError> {
+        let kind = &family.experts;
+        // Files of mixtures all of whose layers have experts may lack it, if they say how wide those are.
+        let of_experts = self.size(".expert_feed_forward_length")?;
+        let other = of_experts.filter(|_| *kind == Mixture::Shared);
+        let feed_forward = self.size(".feed_forward_length")?.or(other);
+        let feed_forward = self.needed(".feed_forward_length", feed_forward)?;
+        let count = match kind {
+            Mixture::No => {
+                let nonzero = |v: Value<'_>| v.as_u64() != Some(0);
+                self.refuse(COUNT, "absent: this architecture has no experts", nonzero)?;
+                None
+            }
+            Mixture::Some => self.size_or_none(COUNT)?,
+            _ => Some(self.needed_size(COUNT)?),
+        };
+        let Some(count) = count else {
+            return Ok(Networks { experts: None, intermediate: feed_forward, mixtures: vec![false; layers] });
+        };
+        let used = self.needed_size(USED)?;
+        if used > count {
+            return self.unfit(USED, used, format!("at most the {count} experts"));
+        }
+        // Where files do not say how wide an expert is, those that a token goes through are together as wide as the network that they
+        // stand for; but in llama's files each of them is.
+        let intermediate = match of_experts {
+            _ if matches!(kind, Mixture::Some | Mixture::Wide) => feed_forward,
+            Some(size) => size,
+            None => feed_forward / used,
+        };
+        if intermediate == 0 {
+            let expected = format!("at least the {used} experts used");
+            return self.unfit(".feed_forward_length", feed_forward, expected);
+        }
+        let ernie = family.architecture == Architecture::Ernie45Moe;
+        let selection_bias = matches!(kind, Mixture::DeepSeek(_)) && files.have_selection_bias();
+        let groups = self.groups([count, used])?;
+        let (scoring, of_taken) = self.scoring(kind, selection_bias || groups.is_some())?;
+        let usual = match kind {
+            // Of Qwen's mixtures with such a network, the first ones took scores as they are.
+            Mixture::Shared => family.architecture != Architecture::Qwen2Moe,
+            Mixture::DeepSeek(_) => ernie,
+            _ => true,
+        };
+        let experts = Experts {
+            count,
+            used,
+            intermediate,
+            scoring,
+            selection_bias,
+            groups,
+            normalised: self.bool(".expert_weights_norm")?.unwrap_or(usual) || of_taken,
+            biases: *kind == Mixture::Biased,
+            scale: self.positive_or_none(".expert_weights_scale")?.unwrap_or(1.0) as f32,
+            shared: self.shared(family, [feed_forward, intermediate])?,
+        };
+        let mixtures = match kind {
+            Mixture::DeepSeek(_) => self.mixtures(layers)?,
+            _ => vec![true; layers],
+        };
+        let intermediate = if mixtures.contains(&false) { feed_forward } else { 0 };
+        Ok(Networks { experts: Some(experts), intermediate, mixtures })
+    }
+
+    /// What makes scores of the router's products, and whether they are the softmax of those of the experts that are taken: the same as their share of
+    /// the softmax of all, unless something else than the products decides which ones are taken.
+    fn scoring(&self, kind: &Mixture, otherwise: bool) -> Result<(Scoring, bool), ModelError> {
+        let Mixture::DeepSeek(usual) = kind else {
+            // 0 says nothing.
+            let unknown = |v: Value<'_>| v.as_u64().is_none_or(|of| of > 1);
+            self.refuse(SCORING, "1, softmax", unknown)?;
+            return Ok((Scoring::Softmax, false));
+        };
+        match self.size_or_none(SCORING)? {
+            None => Ok((*usual, false)),
+            Some(1) => Ok((Scoring::Softmax, false)),
+            Some(2) => Ok((Scoring::Sigmoid, false)),
+            Some(3) if !otherwise => Ok((Scoring::Softmax, true)),
+            Some(other) => {
+                let expected =
+                    "1, softmax, 2, sigmoid, or 3, softmax of the experts taken, without groups and a bias";
+                self.unfit(SCORING, other, expected.to_owned())
+            }
+        }
+    }
+
+    /// Groups of experts, if there are any to which the choice is limited.
+    fn groups(&self, [count, used]: [usize; 2]) -> Result<Option<Groups>, ModelError> {
+        const TAKEN: &str = ".expert_group_used_count";
+        let Some(groups) = self.size_or_none(GROUPS)?.filter(|&n| n > 1) else { return Ok(None) };
+        if count % groups != 0 || count / groups < 2 {
+            let expected = format!("a divisor of the {count} experts that is at most half of them");
+            return self.unfit(GROUPS, groups, expected);
+        }
+        let taken = self.needed_size(TAKEN)?;
+        if taken > groups {
+            return self.unfit(TAKEN, taken, format!("at most the {groups} groups"));
+        }
+        if used > taken * (count / groups) {
+            let expected = format!("at most the {} experts of {taken} groups", taken * (count / groups));
+            return self.unfit(USED, used, expected);
+        }
+        Ok((taken < groups).then_some(Groups { count: groups, used: taken }))
+    }
+
+    /// The network beside the experts, which are `intermediate` wide.
+    fn shared(
+        &self,
+        family: &Family,
+        [feed_forward, intermediate]: [usize; 2],
+    ) -> Result<Option<Shared>, ModelError> {
+        const COUNT: &str = ".expert_shared_count";
+        let width = self.size_or_none(".expert_shared_feed_forward_length")?;
+        let plain = |intermediate| Shared { intermediate, gated: false };
+        Ok(match family.experts {
+            Mixture::Shared => Some(Shared { intermediate: width.unwrap_or(feed_forward), gated: true }),
+            Mixture::Wide => width.map(plain),
+            // Of Ernie all of them are so wide together, of others each is.
+            Mixture::DeepSeek(_) if family.architecture == Architecture::Ernie45Moe => width.map(plain),
+            Mixture::DeepSeek(_) => match self.size_or_none(COUNT)? {
+                None => None,
+                Some(n) => {
+                    let each = width.unwrap_or(intermediate);
+                    match n.checked_mul(each).filter(|&all| all as u64 <= LARGEST) {
+                        Some(all) => Some(plain(all)),
+                        None => return self.unfit(COUNT, n, format!("at most {LARGEST} / {each}")),
+                    }
+                }
+            },
+            _ => None,
+        })
+    }
+
+    /// Which layers have experts: of each so many, from one on, the last.
+    fn mixtures(&self, layers: usize) -> Result<Vec<bool>, ModelError> {
+        const STEP: &str = ".interleave_moe_layer_step";
+        let dense = self.size_or_none(DENSE)?.unwrap_or(0);
+        let step = self.size(STEP)?.unwrap_or(1);
+        let mixtures: Vec<bool> =
+            (0..layers).map(|layer| layer >= dense && (layer + 1) % step == 0).collect();
+        match (mixtures.contains(&true), dense < layers) {
+            (true, _) => Ok(mixtures),
+            (false, true) => {
+                self.unfit(STEP, step, format!("such that one of the {layers} layers has experts"))
+            }
+            (false, false) => self.unfit(DENSE, dense, format!("below the {layers} layers")),
+        }
+    }
+}

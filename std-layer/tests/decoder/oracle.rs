@@ -1,0 +1,240 @@
+// What models compute, in f64.
+
+use gllm_kernels_std::core::{Kernels, RopePairing};
+use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Network, Norm, Scoring};
+
+#[path = "linear.rs"]
+mod linear;
+
+fn rows(matrix: &Matrix<'_>) -> Vec<Vec<f64>> {
+    let (n, cols) = (matrix.rows(), matrix.cols());
+    (0..n)
+        .map(|r| match matrix {
+            Matrix::Quantised(w) => {
+                let mut row = vec![0f32; cols];
+                Kernels::<f32>::detect().dequant(w.row_range(r, 1).unwrap(), &mut row).unwrap();
+                row.into_iter().map(f64::from).collect()
+            }
+            Matrix::F32(w) => {
+                // SAFETY: elements of the view.
+                (0..cols).map(|c| unsafe { *w.as_ptr().add(r * w.row_stride() + c) }.into()).collect()
+            }
+        })
+        .collect()
+}
+
+fn times(w: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
+    w.iter().map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+}
+
+fn norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
+    let scale = 1.0 / (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64 + f64::from(eps)).sqrt();
+    x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
+}
+
+/// A norm of the residual stream, or that itself.
+fn normed(config: &Config, x: &[f64], weight: &Option<Vec<f32>>, bias: &Option<Vec<f32>>) -> Vec<f64> {
+    let Some(weight) = weight else { return x.to_vec() };
+    if config.norm == Norm::Rms {
+        return norm(x, weight, config.norm_eps);
+    }
+    let mean = x.iter().sum::<f64>() / x.len() as f64;
+    let centred: Vec<f64> = x.iter().map(|x| x - mean).collect();
+    let biases = bias.as_ref().unwrap();
+    norm(&centred, weight, config.norm_eps).iter().zip(biases).map(|(x, &b)| x + f64::from(b)).collect()
+}
+
+/// The normal distribution function.
+fn normal(x: f64) -> f64 {
+    let (mut term, mut sum) = (x, x);
+    for n in 1..300 {
+        term *= x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    0.5 + sum * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+fn plus(x: &[f64], y: &[f64]) -> Vec<f64> {
+    x.iter().zip(y).map(|(x, y)| x + y).collect()
+}
+
+/// The logits behind each token, in f64, from the formulas in the documentation of [`Config`].
+pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let output = rows(&weights.output);
+    let cap = |x: f64| config.logit_softcap.map(f64::from).map_or(x, |cap| cap * (x / cap).tanh());
+    let all = hidden(config, weights, tokens);
+    all.iter().map(|x| times(&output, x).into_iter().map(cap).collect()).collect()
+}
+
+/// What the output matrix multiplies.
+pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let (dim, eps, group) = (config.head_dim, config.norm_eps, config.heads / config.kv_heads);
+    let embedding = rows(&weights.embedding);
+    let scale = f64::from(config.embedding_scale);
+    let mut xs: Vec<Vec<f64>> =
+        tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
+    for (w, layer) in weights.layers.iter().zip(&config.layer) {
+        let rope = &config.ropes[layer.rope];
+        let rotate = |x: &mut [f64], p: usize| {
+            let half = rope.dims / 2;
+            let factor = rope.attention_factor.unwrap_or(1.0);
+            for i in 0..half {
+                let divisor = rope.factors.as_ref().map_or(1.0, |factors| f64::from(factors[i]));
+                let angle = p as f64 * rope.theta.powf(-2.0 * i as f64 / rope.dims as f64) / divisor;
+                let (a, b) = match rope.pairing {
+                    RopePairing::Adjacent => (2 * i, 2 * i + 1),
+                    RopePairing::HalfSplit => (i, i + half),
+                };
+                let (c, s) = (factor * angle.cos(), factor * angle.sin());
+                (x[a], x[b]) = (x[a] * c - x[b] * s, x[a] * s + x[b] * c);
+            }
+        };
+        let mut linear = linear::Linear::of(config, w);
+        let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));
+        let network = |w: &Network<'_>| (w.gate.map(|m| rows(&m)), [w.up, w.down].map(|m| rows(&m)));
+        let (dense, experts) = (
+            w.feed_forward.as_ref().map(network),
+            w.experts
+                .as_ref()
+                .map(|w| w.each.iter().map(|e| e.matrices().map(|m| rows(&m))).collect::<Vec<_>>()),
+        );
+        let router = w.experts.as_ref().map(|w| rows(&w.router));
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (p, x) in xs.iter_mut().enumerate() {
+            let h = normed(config, x, &w.attention_norm, &w.attention_norm_bias);
+            let biased = |m: &[Vec<f64>], b: &Option<Vec<f32>>| {
+                let y = times(m, &h);
+                b.as_ref().map_or(y.clone(), |b| y.iter().zip(b).map(|(y, &b)| y + f64::from(b)).collect())
+            };
+            let (mut q, mut k, v) = (biased(&wq, &w.q_bias), biased(&wk, &w.k_bias), biased(&wv, &w.v_bias));
+            let mut gates = Vec::new();
+            if config.attention_gates && linear.is_none() {
+                let both: Vec<Vec<f64>> = q.chunks(dim).map(<[f64]>::to_vec).collect();
+                (q, gates) = (
+                    both.iter().step_by(2).flatten().copied().collect(),
+                    both.iter().skip(1).step_by(2).flatten().copied().collect(),
+                );
+            }
+            for (x, of) in [(&mut q, &w.q_norm), (&mut k, &w.k_norm)] {
+                if let Some(of) = of {
+                    // One head, or all.
+                    x.chunks_mut(of.len()).for_each(|part| part.copy_from_slice(&norm(part, of, eps)));
+                }
+                x.chunks_mut(dim).for_each(|head| rotate(head, p));
+            }
+            keys.push(k);
+            values.push(v);
+            let from = layer.window.map_or(0, |window| (p + 1).saturating_sub(window));
+            let mut mixed = Vec::new();
+            for (head, q) in q.chunks(dim).enumerate().filter(|_| linear.is_none()) {
+                let at = head / group * dim;
+                let dot = |k: &[f64]| q.iter().zip(&k[at..at + dim]).map(|(q, k)| q * k).sum::<f64>();
+                let mut scores: Vec<f64> =
+                    keys[from..].iter().map(|k| dot(k) * f64::from(config.attention_scale)).collect();
+                if let Some(cap) = config.attention_softcap.map(f64::from) {
+                    scores.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
+                }
+                // A sink is a score without a value.
+                let sink = w.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
+                let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - top).exp()).sum();
+                let weigh = |i: usize| {
+                    let one = scores.iter().zip(&values[from..]).map(|(s, v)| (s - top).exp() * v[at + i]);
+                    one.sum::<f64>() / sum
+                };
+                mixed.extend((0..dim).map(weigh));
+            }
+            mixed.iter_mut().zip(&gates).for_each(|(x, gate): (_, &f64)| *x /= 1.0 + (-gate).exp());
+            let mut a = times(&wo, &linear.as_mut().map_or(mixed, |linear| linear.next(&h)));
+            if let Some(bias) = &w.output_bias {
+                a.iter_mut().zip(bias).for_each(|(a, &b)| *a += f64::from(b));
+            }
+            if let Some(post) = &w.post_attention_norm {
+                a = norm(&a, post, eps);
+            }
+            let attended = plus(x, &a);
+            // What the network takes.
+            let from = if config.parallel { &*x } else { &attended };
+            let h = match config.shared_norm {
+                true => normed(config, from, &w.attention_norm, &w.attention_norm_bias),
+                false => normed(config, from, &w.ffn_norm, &w.ffn_norm_bias),
+            };
+            *x = attended;
+            let gated = |g: f64, u: f64| match config.gate {
+                Gate::Silu => u * g / (1.0 + (-g).exp()),
+                Gate::GeluTanh => {
+                    let t = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
+                    u * 0.5 * g * (1.0 + t.tanh())
+                }
+                Gate::ClampedSwiglu => {
+                    let g = g.min(7.0);
+                    (u.clamp(-7.0, 7.0) + 1.0) * g / (1.0 + (-1.702 * g).exp())
+                }
+                Gate::Gelu => u * g * normal(g),
+                _ => unreachable!("an activation that the oracle does not know"),
+            };
+            let with = |y: Vec<f64>, bias: Option<&[f32]>| match bias {
+                Some(bias) => y.iter().zip(bias).map(|(y, &b)| y + f64::from(b)).collect(),
+                None => y,
+            };
+            let network =
+                |gate: Option<&[Vec<f64>]>, [up, down]: [&[Vec<f64>]; 2], biases: [Option<&[f32]>; 3]| {
+                    let u = with(times(up, &h), biases[1]);
+                    let gated: Vec<f64> = match gate.map(|gate| with(times(gate, &h), biases[0])) {
+                        Some(g) => g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect(),
+                        None => u.into_iter().map(|u| gated(u, 1.0)).collect(),
+                    };
+                    with(times(down, &gated), biases[2])
+                };
+            let mut f = vec![0.0; h.len()];
+            if let Some((gate, [up, down])) = &dense {
+                let biases = [None, w.up_bias.as_deref(), w.down_bias.as_deref()];
+                f = network(gate.as_deref(), [up, down], biases);
+            }
+            if let (Some(e), Some(experts), Some(router)) = (&config.experts, &experts, &router) {
+                if let Some(gate) = w.experts.as_ref().and_then(|w| w.shared_gate.as_ref()) {
+                    let score: f64 = gate.iter().zip(&h).map(|(&g, x)| f64::from(g) * x).sum();
+                    f.iter_mut().for_each(|f| *f /= 1.0 + (-score).exp());
+                }
+                let of_layer = w.experts.as_ref();
+                let routed = with(times(router, &h), of_layer.and_then(|w| w.router_bias.as_deref()));
+                let all: f64 = routed.iter().map(|x| x.exp()).sum();
+                let score = |x: f64| match e.scoring {
+                    Scoring::Softmax => x.exp() / all,
+                    _ => 1.0 / (1.0 + (-x).exp()),
+                };
+                let scores: Vec<f64> = routed.into_iter().map(score).collect();
+                let merits = with(scores.clone(), of_layer.and_then(|w| w.selection_bias.as_deref()));
+                let mut order: Vec<usize> = (0..e.count).collect();
+                order.sort_by(|&a, &b| merits[b].total_cmp(&merits[a]));
+                if let Some(groups) = e.groups {
+                    // Sorted, so that the first two of a group are the best.
+                    let group = |i: usize| i / (e.count / groups.count);
+                    let own = |g: usize, i: &usize| group(*i) == g;
+                    let best =
+                        |g: usize| order.iter().filter(|i| own(g, i)).take(2).map(|&i| merits[i]).sum();
+                    let mut open: Vec<usize> = (0..groups.count).collect();
+                    let sums: Vec<f64> = open.iter().map(|&g| best(g)).collect();
+                    open.sort_by(|&a, &b| sums[b].total_cmp(&sums[a]));
+                    order.retain(|&i| open[..groups.used].contains(&group(i)));
+                }
+                order.truncate(e.used);
+                let of: f64 = if e.normalised { order.iter().map(|&i| scores[i]).sum() } else { 1.0 };
+                for i in order {
+                    let (n, out) = (e.intermediate, config.hidden);
+                    let biases = of_layer.and_then(|w| w.biases.as_ref());
+                    let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
+                    let [gate, up, down] = experts[i].each_ref().map(|m| &m[..]);
+                    let y = network(Some(gate), [up, down], [part(0, n), part(1, n), part(2, out)]);
+                    let factor = scores[i] / of * f64::from(e.scale);
+                    f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
+                }
+            }
+            if let Some(post) = &w.post_ffn_norm {
+                f = norm(&f, post, eps);
+            }
+            *x = plus(x, &f);
+        }
+    }
+    xs.iter().map(|x| normed(config, x, &weights.output_norm, &weights.output_norm_bias)).collect()
+}
