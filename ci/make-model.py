@@ -576,12 +576,14 @@ def main():
     if a.experts:
         count, used = (int(n) for n in a.experts.split(","))
         experts = (count, used, between)
-    elif a.architecture.endswith("moe") or a.architecture in ("gpt-oss", *SELECTION):
+    elif all("experts" in special for special in TESTS.values() if special["architecture"] == a.architecture):
         p.error(f"{a.architecture} needs --experts")
     kinds = by_role(a.layers)[a.weights]
     keys = KEYS.get(a.architecture)
     kv_heads = max(1, heads // 8)
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, keys=keys)
+    # As wide as the model, and twice as wide for values.
+    linear = (a.dim // 128, a.dim // 64, 128) if a.architecture in HYBRID else None
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, keys=keys)
 
 
 main()
