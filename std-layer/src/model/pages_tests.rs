@@ -279,6 +279,12 @@ fn misuse_is_an_error() {
 fn states_are_those_of_the_last_position() {
     const GROUP: usize = 1;
     let mut source = Source::new(5);
+    let copy_states = |copies: &[PageCopy], len: usize, memory: &mut [Vec<u64>]| {
+        for copy in copies.iter().filter(|copy| copy.group == GROUP) {
+            assert_eq!(copy.tokens, len);
+            memory[copy.to as usize] = memory[copy.from as usize].clone();
+        }
+    };
     let (mut full, mut forgotten, mut shared) = (0, 0, 0);
     for _ in 0..100 {
         let states = 1 + source.below(5);
@@ -316,10 +322,7 @@ fn states_are_those_of_the_last_position() {
                     let (id, own) = &mut contents[i];
                     match pages.append(&[(*id, n)]) {
                         Ok(copies) => {
-                            for copy in copies.iter().filter(|copy| copy.group == GROUP) {
-                                assert_eq!(copy.tokens, own.len());
-                                memory[copy.to as usize] = memory[copy.from as usize].clone();
-                            }
+                            copy_states(&copies, own.len(), &mut memory);
                             let state = &mut memory[pages.table(*id, GROUP).unwrap()[0] as usize];
                             // In front of the first position there is no state yet.
                             state.truncate(own.len());
@@ -335,7 +338,9 @@ fn states_are_those_of_the_last_position() {
                     }
                     // A position that is counted, but not computed, is taken back.
                     let (id, own) = &contents[source.below(count)];
-                    if !own.is_empty() && pages.append(&[(*id, 1)]).is_ok_and(|copies| copies.is_empty()) {
+                    let counted = (!own.is_empty()).then(|| pages.append(&[(*id, 1)]));
+                    if let Some(Ok(copies)) = counted {
+                        copy_states(&copies, own.len(), &mut memory);
                         pages.retract(*id).unwrap();
                     }
                 }
@@ -352,7 +357,7 @@ fn states_are_those_of_the_last_position() {
             assert_eq!(pages.free(GROUP), states - used.len());
         }
     }
-    assert!(full > 1000 && forgotten > 1000 && shared > 1000, "{full} {forgotten} {shared}");
+    assert!(full > 1000 && forgotten > 300 && shared > 300, "{full} {forgotten} {shared}");
     let mut pages = Pages::new(4, &[]).unwrap();
     let id = pages.create();
     assert_eq!(pages.retract(id), Err(CacheError::PastEnd { asked: 1, len: 0 }));
