@@ -116,6 +116,7 @@ TESTS = {
             "rope.scaling.original_context_length": 64,
         },
     ),
+    "tiny-olmoe": dict(architecture="olmoe", kv_heads=4, experts=(8, 3, 128)),
     "tiny-cohere2": dict(architecture="cohere2", layers=5, tied=True, keys={"attention.sliding_window": 8, "logit_scale": 0.25}),
     "tiny-command-r": dict(architecture="command-r", tied=True, keys={"logit_scale": 0.0625}),
     "tiny-starcoder2": dict(architecture="starcoder2"),
@@ -195,6 +196,7 @@ TESTS = {
             "expert_gating_func": 2,
         },
     ),
+    "tiny-minimax-m2": dict(architecture="minimax-m2", head_dim=32, part=0.5, experts=(8, 3, 128), keys={"expert_gating_func": 2}),
     "tiny-bailingmoe": dict(
         architecture="bailingmoe",
         experts=(8, 3, 64),
@@ -213,10 +215,12 @@ ENCODERS = {
 TEST_TOKENS = 24
 
 # Architectures with a bias for choosing experts, and how far its numbers spread: scores are those of a sigmoid, or of a softmax of few.
-SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "ernie4_5-moe": 0.1}
+SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "ernie4_5-moe": 0.1}
 
 # Linear attention in most layers, gates of softmax attention in the others.
 HYBRID = ("qwen35", "qwen35moe", "qwen3next")
+# Norms of queries and of keys that are of all heads together.
+WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 # Beside experts a network that every token goes through.
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
@@ -394,8 +398,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe", "stablelm")
             if architecture in ("gpt-oss", "starcoder2", "gptneox") or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "olmo2", "glm4moe", "bailingmoe2", "dots1") + HYBRID and not is_linear:
-            whole = architecture == "olmo2"
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "glm4moe", "bailingmoe2", "dots1") + WHOLE_NORMS + HYBRID and not is_linear:
+            whole = architecture in WHOLE_NORMS
             m.vector(layer + "attn_q_norm.weight", queries if whole else head_dim, 1)
             m.vector(layer + "attn_k_norm.weight", keys if whole else head_dim, 1)
         if architecture in ("gemma2", "gemma3", "glm4", "exaone4", "olmo2"):

@@ -59,7 +59,7 @@ def softcap(x, cap):
 NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "internlm2", "cohere2", "command-r")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
-DEEPSEEK = {"glm4moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1}
+DEEPSEEK = {"glm4moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "minimax-m2": 2}
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Attention and the feed-forward network take the same numbers.
@@ -273,11 +273,11 @@ class Model:
             return (y if bias is None else y + bias).reshape(n, heads, -1)
 
         def normed(y, role):
-            """Norms of heads; of OLMo 2, of all heads together."""
+            """Norms of heads; of OLMo and MiniMax, of all heads together."""
             weight = self.weight(f"blk.{layer}.{role}.weight")
             if weight is None:
                 return y
-            whole = y.reshape(n, -1) if self.architecture == "olmo2" else y
+            whole = y.reshape(n, -1) if self.architecture in ("olmo2", "olmoe", "minimax-m2") else y
             return norm(whole, weight, self.eps).reshape(y.shape)
 
         def rotated(y):
@@ -353,7 +353,7 @@ class Model:
             merit = own.reshape(len(x), -1)
         chosen = np.argsort(-merit, axis=-1, kind="stable")[:, : self.get("expert_used_count")]
         factor = np.take_along_axis(score, chosen, -1)
-        usual = self.architecture == "ernie4_5-moe" or self.architecture not in ("qwen2moe", *DEEPSEEK)
+        usual = self.architecture in ("ernie4_5-moe", "minimax-m2") or self.architecture not in ("qwen2moe", "olmoe", *DEEPSEEK)
         if kind == 3 or self.get("expert_weights_norm", usual):
             factor /= factor.sum(-1, keepdims=True) + 1e-20
         factor *= self.get("expert_weights_scale", 0) or 1

@@ -70,6 +70,7 @@ fn all() -> Vec<Tiny> {
         Tiny::new("glm4moe", None),
         Tiny::new("ernie4_5-moe", None),
         Tiny::new("dots1", None),
+        Tiny::new("olmoe", None),
     ];
     dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }

@@ -114,7 +114,7 @@ const RULES: &[Rule] = &[
         whole_words: false,
         adds_bos: false,
     },
-    Rule { names: &["gpt-4o", "llama4"], words: &[O200K], whole_words: false, adds_bos: false },
+    Rule { names: &["gpt-4o", "llama4", "minimax-m2"], words: &[O200K], whole_words: false, adds_bos: false },
     // Mistral's vocabulary from NeMo on.
     Rule { names: &["tekken"], words: &[TEKKEN], whole_words: true, adds_bos: true },
     Rule {

@@ -50,6 +50,8 @@ pub enum Architecture {
     BailingMoe2,
     /// dots.llm1.
     Dots1,
+    /// MiniMax M2.
+    MiniMaxM2,
     /// Ling 1 and Ring 1.
     BailingMoe,
     /// MiniCPM 1, 2 and 4.
@@ -70,6 +72,8 @@ pub enum Architecture {
     Exaone4,
     /// OLMo 2 and 3.
     Olmo2,
+    /// OLMoE.
+    Olmoe,
     /// Command A and R7B.
     Cohere2,
     /// Command R and Aya, but for those with norms of heads.

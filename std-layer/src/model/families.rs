@@ -43,6 +43,7 @@ const DECODER: Family = Family {
     unrotated_period: None,
     windows: Windows::No,
     experts: Mixture::No,
+    normalised: true,
     scales: None,
     gate: Gate::Silu,
     gated: true,
@@ -113,7 +114,7 @@ const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DEC
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 43] = [
+static FAMILIES: [Family; 45] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -128,6 +129,7 @@ static FAMILIES: [Family; 43] = [
         gguf: "qwen2moe",
         checkpoints: &["qwen2_moe"],
         experts: Mixture::Shared,
+        normalised: false,
         ..QWEN2
     },
     Family { checkpoints: &["qwen3"], ..QWEN3 },
@@ -205,6 +207,7 @@ static FAMILIES: [Family; 43] = [
         checkpoints: &["glm4_moe"],
         pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        normalised: false,
         some_qk_norm: true,
         ffn_norm_is_post_attention: true,
         ..DECODER
@@ -221,6 +224,7 @@ static FAMILIES: [Family; 43] = [
         architecture: Architecture::BailingMoe2,
         gguf: "bailingmoe2",
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        normalised: false,
         fused_qkv: true,
         qk_norm: true,
         ..DECODER
@@ -230,13 +234,23 @@ static FAMILIES: [Family; 43] = [
         gguf: "dots1",
         checkpoints: &["dots1"],
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        normalised: false,
         qk_norm: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::MiniMaxM2,
+        gguf: "minimax-m2",
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        qk_norm: true,
+        qk_norm_whole: true,
         ..DECODER
     },
     Family {
         architecture: Architecture::BailingMoe,
         gguf: "bailingmoe",
         experts: Mixture::DeepSeek(Scoring::Softmax),
+        normalised: false,
         ..LLAMA
     },
     Family {
@@ -305,6 +319,16 @@ static FAMILIES: [Family; 43] = [
         qk_norm: true,
         qk_norm_whole: true,
         post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Olmoe,
+        gguf: "olmoe",
+        checkpoints: &["olmoe"],
+        experts: Mixture::Wide,
+        normalised: false,
+        qk_norm: true,
+        qk_norm_whole: true,
         ..DECODER
     },
     Family {

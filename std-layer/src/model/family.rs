@@ -18,6 +18,8 @@ pub(super) struct Family {
     pub(super) unrotated_period: Option<usize>,
     pub(super) windows: Windows,
     pub(super) experts: Mixture,
+    /// Whether scores of the experts that are taken are divided by their sum, unless a file says otherwise.
+    pub(super) normalised: bool,
     /// Factors that files of the architecture may have, if there are any.
     pub(super) scales: Option<Scales>,
     pub(super) gate: Gate,

@@ -64,16 +64,9 @@ impl Metadata<'_> {
             let expected = format!("at least the {used} experts used");
             return self.unfit(".feed_forward_length", feed_forward, expected);
         }
-        let ernie = family.architecture == Architecture::Ernie45Moe;
         let selection_bias = matches!(kind, Mixture::DeepSeek(_)) && files.have_selection_bias();
         let groups = self.groups([count, used])?;
         let (scoring, of_taken) = self.scoring(kind, selection_bias || groups.is_some())?;
-        let usual = match kind {
-            // Of Qwen's mixtures with such a network, the first ones took scores as they are.
-            Mixture::Shared => family.architecture != Architecture::Qwen2Moe,
-            Mixture::DeepSeek(_) => ernie,
-            _ => true,
-        };
         let experts = Experts {
             count,
             used,
@@ -81,7 +74,7 @@ impl Metadata<'_> {
             scoring,
             selection_bias,
             groups,
-            normalised: self.bool(".expert_weights_norm")?.unwrap_or(usual) || of_taken,
+            normalised: self.bool(".expert_weights_norm")?.unwrap_or(family.normalised) || of_taken,
             biases: *kind == Mixture::Biased,
             scale: self.positive_or_none(".expert_weights_scale")?.unwrap_or(1.0) as f32,
             shared: self.shared(family, [feed_forward, intermediate])?,

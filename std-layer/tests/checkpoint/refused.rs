@@ -147,6 +147,13 @@ fn configurations_of_mixtures() {
         ],
     );
     changed_configurations(
+        &Tiny::new("olmoe", None),
+        &[
+            (r#""rope_scaling":null"#, r#""clip_qkv":8.0"#, &["clip_qkv", "8.0"]),
+            (r#""intermediate_size":96,"#, "", &["intermediate_size", "missing"]),
+        ],
+    );
+    changed_configurations(
         &Tiny { experts: Some((8, 2)), ..Tiny::new("llama", None) },
         &[
             (r#""num_local_experts":8"#, r#""num_local_experts":9"#, &["block_sparse_moe.gate", "[64, 9]"]),

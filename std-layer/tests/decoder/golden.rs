@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 52] = [
+const SMALL: [&str; 54] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -35,6 +35,7 @@ const SMALL: [&str; 52] = [
     "ernie4_5-moe",
     "bailingmoe2",
     "dots1",
+    "minimax-m2",
     "bailingmoe",
     "mistral3",
     "minicpm",
@@ -48,6 +49,7 @@ const SMALL: [&str; 52] = [
     "exaone4-full",
     "olmo2",
     "olmo3",
+    "olmoe",
     "cohere2",
     "command-r",
     "starcoder2",

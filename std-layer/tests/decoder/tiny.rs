@@ -61,7 +61,7 @@ impl Tiny {
             experts: match architecture {
                 // In 4 groups, of which 2 are taken.
                 "bailingmoe2" => Some((12, 5)),
-                "gpt-oss" | "dots1" | "qwen3next" => Some((6, 3)),
+                "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" => Some((6, 3)),
                 name => name.ends_with("moe").then_some((6, 3)),
             },
             experts_scale: 1.5,
@@ -108,6 +108,8 @@ impl Tiny {
             ("ernie4_5-moe", None),
             ("dots1", None),
             ("bailingmoe", Some(QuantFormat::Q8_0)),
+            ("minimax-m2", Some(QuantFormat::Q4_1)),
+            ("olmoe", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -307,7 +309,7 @@ impl Tiny {
                 add("attn_q_norm", &[self.head_dim]);
                 add("attn_k_norm", &[self.head_dim]);
             }
-            if self.architecture == "olmo2" {
+            if self.is(&["olmo2", "olmoe", "minimax-m2"]) {
                 add("attn_q_norm", &[q]);
                 add("attn_k_norm", &[kv]);
             }
@@ -351,9 +353,10 @@ impl Tiny {
             }
         }
         if let (true, Some((count, _))) =
-            (self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1"]), self.experts)
+            (self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "minimax-m2"]), self.experts)
         {
-            all.extend((1..self.layers).map(|l| (format!("blk.{l}.exp_probs_b.bias"), vec![count])));
+            let first = usize::from(self.deepseek());
+            all.extend((first..self.layers).map(|l| (format!("blk.{l}.exp_probs_b.bias"), vec![count])));
         }
         if let ("gpt-oss", Some((count, _))) = (self.architecture, self.experts) {
             let (hidden, between) = (self.hidden, self.intermediate);
@@ -378,7 +381,7 @@ impl Tiny {
     fn rotated(&self) -> usize {
         match self.architecture {
             "phi3" => self.head_dim * 3 / 4,
-            "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" => self.head_dim / 2,
+            "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" => self.head_dim / 2,
             "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
             "stablelm" | "gptneox" => self.head_dim / 4,
             _ => self.head_dim,

@@ -25,13 +25,18 @@ pub fn layer_norms(architecture: &str) -> (bool, bool) {
 /// Whether files of this architecture always have experts.
 pub fn is_mixture(architecture: &str) -> bool {
     architecture.ends_with("moe")
-        || ["gpt-oss", "qwen3next"].contains(&architecture)
+        || ["gpt-oss", "qwen3next", "minimax-m2"].contains(&architecture)
         || is_deepseek(architecture)
 }
 
 /// Whether all layers of this architecture but each fourth one have linear attention.
 pub fn is_hybrid(architecture: &str) -> bool {
     architecture.starts_with("qwen35") || architecture == "qwen3next"
+}
+
+/// Whether norms of queries and of keys are of all heads together.
+pub fn has_whole_norms(architecture: &str) -> bool {
+    ["olmo2", "olmoe", "minimax-m2"].contains(&architecture)
 }
 
 /// Whether its experts are of DeepSeek's kind. The first layer of drafts has none, and beside those of the others is a network.
@@ -76,8 +81,9 @@ impl Draft {
         own("block_count", Value::U32(layers));
         own("context_length", Value::U32(128));
         own("embedding_length", Value::U32(32));
-        // The only mixture here whose experts are as wide as that.
-        own("feed_forward_length", Value::U32(if architecture == "granitemoe" { 32 } else { 64 }));
+        // Of two mixtures here, experts are as wide as that.
+        let wide = ["granitemoe", "olmoe"].contains(&architecture);
+        own("feed_forward_length", Value::U32(if wide { 32 } else { 64 }));
         own("attention.head_count", Value::U32(4));
         own("attention.head_count_kv", Value::U32(2));
         own("attention.key_length", Value::U32(16));
@@ -175,9 +181,9 @@ impl Draft {
                 own("ffn_gate_shexp.weight", &[32, 32], T::Q5_0);
                 own("ffn_up_shexp.weight", &[32, 32], T::Q4_1);
                 own("ffn_down_shexp.weight", &[32, 32], T::Q8_0);
-                if architecture != "bailingmoe" {
-                    own("exp_probs_b.bias", &[4], T::F32);
-                }
+            }
+            if is(&["minimax-m2"]) || is_deepseek(architecture) && i > 0 && architecture != "bailingmoe" {
+                own("exp_probs_b.bias", &[4], T::F32);
             }
             if is(&["qwen2moe", "qwen35moe", "qwen3next"]) {
                 own("ffn_gate_inp_shexp.weight", &[32], T::F32);
@@ -215,7 +221,7 @@ impl Draft {
                 own("attn_q_norm.weight", &[16], T::F32);
                 own("attn_k_norm.weight", &[16], T::F16);
             }
-            if architecture == "olmo2" {
+            if has_whole_norms(architecture) {
                 own("attn_q_norm.weight", &[64], T::F32);
                 own("attn_k_norm.weight", &[32], T::F16);
             }

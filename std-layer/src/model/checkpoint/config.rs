@@ -57,9 +57,11 @@ const NUMBERS: [(&str, &str); 13] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 9] = [
+const USUAL: [(&str, &[&str]); 10] = [
     ("use_sliding_window", &["false"]),
     ("use_bidirectional_attention", &["false"]),
+    // Bounds of queries, keys and values.
+    ("clip_qkv", &[]),
     // Layers without experts among those with them.
     ("decoder_sparse_step", &["1"]),
     ("mlp_only_layers", &["[]"]),
@@ -135,14 +137,14 @@ impl Source<'_> {
         }
     }
 
-    /// How wide an expert is, and, of Qwen, whether scores are normalised: what the library assumes where nothing is said is not what GGUF files mean.
+    /// How wide an expert is, and whether scores are normalised: what the library assumes where nothing is said is not what GGUF files mean.
     fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
         const NORMALISED: &str = "norm_topk_prob";
         let kind = &architecture.family().experts;
         let width = match kind {
-            Mixture::No | Mixture::Some | Mixture::Wide => return Ok(()),
+            Mixture::No | Mixture::Some => return Ok(()),
             Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
-            Mixture::Biased => "intermediate_size",
+            Mixture::Wide | Mixture::Biased => "intermediate_size",
         };
         let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
         self.set("expert_feed_forward_length", Value::U32(size))?;
