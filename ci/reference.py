@@ -273,12 +273,11 @@ class Model:
             return (y if bias is None else y + bias).reshape(n, heads, -1)
 
         def normed(y, role):
-            """Norms of heads; of OLMo and MiniMax, of all heads together."""
+            """Norms of heads, or of all heads together, as long as the weight is."""
             weight = self.weight(f"blk.{layer}.{role}.weight")
             if weight is None:
                 return y
-            whole = y.reshape(n, -1) if self.architecture in ("olmo2", "olmoe", "minimax-m2") else y
-            return norm(whole, weight, self.eps).reshape(y.shape)
+            return norm(y.reshape(n, -1, len(weight)), weight, self.eps).reshape(y.shape)
 
         def rotated(y):
             # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.

@@ -6,6 +6,7 @@
 //! register added up, which takes longer than the multiplications; several rows at a time fill this gap.
 
 use crate::isa::machine::{prefetch, LINE};
+use crate::ops::rows::load;
 use crate::vector::Prim;
 
 /// What a token keeps of a state, and how much of the difference between its value and the recalled one it writes.
@@ -33,22 +34,6 @@ pub struct GatedDeltaArgs<'a> {
     pub(crate) gates: DeltaGates<'a>,
     /// Outputs, and their row and column strides.
     pub(crate) y: (*mut f32, [usize; 2]),
-}
-
-/// `LANES` elements, or `n` of them and zeros unless `FULL`.
-///
-/// # Safety
-/// The elements exist; the instruction set.
-#[inline(always)]
-unsafe fn load<P: Prim<f32>, const FULL: bool>(p: *const f32, n: usize) -> P::V {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if FULL {
-            P::load(p)
-        } else {
-            P::load_n(p, n)
-        }
-    }
 }
 
 /// `R` rows of a state.
@@ -94,9 +79,9 @@ impl<const R: usize> Rows<R> {
         let n = self.len - i;
         // SAFETY: the caller's contract.
         unsafe {
-            let key = load::<P, FULL>(key.add(i), n);
+            let key = load::<f32, P, FULL>(key.add(i), n);
             for (r, sum) in sums.iter_mut().enumerate() {
-                *sum = P::fma(load::<P, FULL>(self.first.add(r * self.stride + i), n), key, *sum);
+                *sum = P::fma(load::<f32, P, FULL>(self.first.add(r * self.stride + i), n), key, *sum);
             }
         }
     }
@@ -148,16 +133,16 @@ impl<const R: usize> Rows<R> {
         // SAFETY: the caller's contract; there are as many sums as changes.
         unsafe {
             let [key, query, next] = vectors;
-            let key = load::<P, FULL>(key.add(i), n);
-            let query = load::<P, FULL>(query.add(i), n);
-            let next = if NEXT { load::<P, FULL>(next.add(i), n) } else { key };
+            let key = load::<f32, P, FULL>(key.add(i), n);
+            let query = load::<f32, P, FULL>(query.add(i), n);
+            let next = if NEXT { load::<f32, P, FULL>(next.add(i), n) } else { key };
             for (r, &change) in changes.iter().enumerate() {
                 let at = self.first.add(r * self.stride + i);
                 // Behind the last token the same elements of the next rows are needed.
                 if !NEXT && (i * size_of::<f32>()).is_multiple_of(LINE) {
                     prefetch(at.wrapping_add(R * self.stride).cast_const());
                 }
-                let row = P::fma(change, key, P::mul(load::<P, FULL>(at, n), decay));
+                let row = P::fma(change, key, P::mul(load::<f32, P, FULL>(at, n), decay));
                 if FULL {
                     P::store(at, row);
                 } else {

@@ -182,7 +182,9 @@ impl Draft {
                 own("ffn_up_shexp.weight", &[32, 32], T::Q4_1);
                 own("ffn_down_shexp.weight", &[32, 32], T::Q8_0);
             }
-            if is(&["minimax-m2"]) || is_deepseek(architecture) && i > 0 && architecture != "bailingmoe" {
+            if architecture == "minimax-m2"
+                || is_deepseek(architecture) && i > 0 && architecture != "bailingmoe"
+            {
                 own("exp_probs_b.bias", &[4], T::F32);
             }
             if is(&["qwen2moe", "qwen35moe", "qwen3next"]) {

@@ -10,7 +10,7 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Precision, QgemmPl
 
 use super::cache::{grow, Workspace};
 use super::product::{chunk_rows, Way};
-use super::rows::{glu, Rounded, Rows};
+use super::rows::{glu, sigmoid, Rounded, Rows};
 use super::team::{Memory, LINE};
 use super::weights::ExpertWeights;
 use crate::model::{Config, Experts, Gate, Groups, Scoring};
@@ -350,7 +350,7 @@ impl Mixture {
         };
         match scoring {
             Scoring::Softmax => k.softmax_inplace(scores)?,
-            Scoring::Sigmoid => scores.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
+            Scoring::Sigmoid => scores.iter_mut().for_each(|x| *x = sigmoid(*x)),
         }
         if let Some(groups) = groups {
             keep_groups(scores, bias, groups);
@@ -480,7 +480,7 @@ impl Mixture {
             match &(*self.weights).shared_gate {
                 Some(gate) => {
                     let score = k.vec_dot(gate, self.x.get(row..row + 1))?;
-                    k.vec_scale_inplace(1.0 / (1.0 + (-score).exp()), sum)?;
+                    k.vec_scale_inplace(sigmoid(score), sum)?;
                 }
                 None if self.experts.shared.is_some() => {}
                 None => sum.fill(0.0),

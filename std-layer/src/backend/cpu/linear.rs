@@ -3,7 +3,7 @@
 use gllm_kernels_core::{DeltaGates, KernelError, Kernels, MatMut, MatRef};
 
 use super::attention::TokenRun;
-use super::rows::Rows;
+use super::rows::{sigmoid, Rows};
 use super::team::Memory;
 use crate::backend::tensors::LinearVectors;
 use crate::model::LinearAttention;
@@ -119,7 +119,7 @@ impl Linear {
             let numbers = self.of.decay_of(head).map(|at| channels + self.of.values() + at);
             for (t, (decay, beta)) in decay.iter_mut().zip(&mut beta).enumerate().take(n) {
                 let [b, a] = numbers.map(|at| *self.from.ptr.add((first + t) * self.from.width + at));
-                *beta = 1.0 / (1.0 + (-b).exp());
+                *beta = sigmoid(b);
                 *decay = (vectors.rate[head] * softplus(a + vectors.decay_bias[head])).exp();
             }
             let gates = DeltaGates { decay: &decay[..n], beta: &beta[..n] };

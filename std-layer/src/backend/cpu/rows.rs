@@ -13,6 +13,11 @@ use crate::model::{Gate, Norm, Pooling};
 /// Activations that share a scale when they are rounded ([`Prepared`]).
 const GROUP: usize = 32;
 
+/// `1 / (1 + exp(-x))`, of single numbers: scores and gates.
+pub(super) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
 /// Rows of f32, one behind the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows {
