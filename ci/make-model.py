@@ -18,7 +18,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import TokenType
 
-from reference import Model
+from reference import UNGATED, Model
 
 # What tests read: names, and what is special about them.
 TESTS = {
@@ -121,6 +121,8 @@ TESTS = {
     "tiny-command-r": dict(architecture="command-r", tied=True, keys={"logit_scale": 0.0625}),
     "tiny-starcoder2": dict(architecture="starcoder2"),
     "tiny-stablelm": dict(architecture="stablelm", heads=2, kv_heads=1, head_dim=32, part=0.25),
+    "tiny-nemotron": dict(architecture="nemotron", head_dim=32, part=0.5),
+    "tiny-arcee": dict(architecture="arcee", factors=True),
     "tiny-gptneox": dict(architecture="gptneox", kv_heads=4, part=0.25, keys={"use_parallel_residual": True}),
     "tiny-gptneox-sums": dict(architecture="gptneox", kv_heads=4, keys={"use_parallel_residual": False}),
     "tiny-falcon": dict(architecture="falcon", kv_heads=1),
@@ -225,7 +227,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -260,7 +262,7 @@ def by_role(layers):
         # As OpenAI's files: experts alone have 4 bits.
         return Type.MXFP4 if role.startswith("ffn_") else Type.Q8_0
 
-    plain = {t.name.lower(): (lambda role, layer, t=t: t) for t in (Type.F16, Type.Q8_0, Type.Q4_0, Type.IQ3_S)}
+    plain = {t.name.lower(): (lambda role, layer, t=t: t) for t in (Type.F32, Type.F16, Type.Q8_0, Type.Q4_0, Type.IQ3_S)}
     return {"mixed": mixed, "q4_k_m": q4_k_m, "mxfp4": mxfp4, **plain}
 
 
@@ -338,7 +340,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     m.key("attention.key_length", head_dim)
     m.key("attention.value_length", head_dim)
     m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS else 'rms_'}epsilon", 1e-5)
-    m.key("rope.freq_base", 10000.0 if architecture == "llama" else 1000000.0)
+    m.key("rope.freq_base", 10000.0 if architecture in ("llama", "arcee") else 1000000.0)
     rotated = int(part * head_dim)
     m.key("rope.dimension_count", rotated)
     m.key("vocab_size", vocabulary)
@@ -415,7 +417,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             roles = [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]
             if fused_up:
                 roles = [("ffn_up", 2 * between, width), roles[2]]
-            if architecture in ("starcoder2", "gptneox", "falcon"):
+            if architecture in UNGATED:
                 roles = roles[1:]
             for role, rows, cols in roles:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)

@@ -58,6 +58,8 @@ fn all() -> Vec<Tiny> {
         "command-r",
         "starcoder2",
         "stablelm",
+        "nemotron",
+        "arcee",
         "qwen35",
     ]
     .map(|name| Tiny::new(name, None));

@@ -101,6 +101,7 @@ fn every_architecture_has_its_configuration() {
             "gpt-oss" => Gate::ClampedSwiglu,
             "starcoder2" => Gate::GeluTanh,
             "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
+            "nemotron" | "arcee" => Gate::ReluSquared,
             _ => Gate::Silu,
         };
         assert_eq!(c.gate, gate);
@@ -114,7 +115,7 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
         assert_eq!((c.position_embeddings, c.token_types), (bert, if encoder { 2 } else { 0 }));
         let biased = is(&["starcoder2", "gptneox"]);
-        let gated = !bert && !biased && name != "falcon";
+        let gated = !bert && !biased && !is(&["falcon", "nemotron", "arcee"]);
         assert_eq!((c.gated, c.up_bias, c.down_bias), (gated, bert || biased, bert || jina || biased));
         assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
         assert_eq!(
@@ -152,6 +153,7 @@ fn every_architecture_has_its_configuration() {
             "internlm2",
             "cohere2",
             "command-r",
+            "arcee",
         ]);
         let pairing = if neighbours { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {

@@ -86,6 +86,10 @@ pub enum Architecture {
     GptNeoX,
     /// Falcon with one head of keys, such as Falcon 7B.
     Falcon,
+    /// Nemotron 4 and Minitron.
+    Nemotron,
+    /// AFM of Arcee.
+    Arcee,
     /// OpenAI's mixtures of experts, gpt-oss-20b and gpt-oss-120b.
     GptOss,
     /// Encoders of BERT's kind: BERT, MiniLM, BGE, E5, GTE.
@@ -109,6 +113,8 @@ pub enum Gate {
     Gelu,
     /// `(max(min(u, 7), -7) + 1) * h / (1 + exp(-1.702 h))` with `h = min(g, 7)`.
     ClampedSwiglu,
+    /// `u * g max(g, 0)`: the square of what is above 0. (So et al., "Primer", 2021.)
+    ReluSquared,
 }
 
 /// How a router's products become scores of experts.

@@ -114,7 +114,7 @@ const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DEC
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 45] = [
+static FAMILIES: [Family; 47] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -380,6 +380,24 @@ static FAMILIES: [Family; 45] = [
         parallel: true,
         shared_norm: true,
         ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::Nemotron,
+        gguf: "nemotron",
+        checkpoints: &["nemotron"],
+        pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
+        gate: Gate::ReluSquared,
+        gated: false,
+        norms_lack_one: true,
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::Arcee,
+        gguf: "arcee",
+        checkpoints: &["arcee"],
+        gate: Gate::ReluSquared,
+        gated: false,
+        ..LLAMA
     },
     Family {
         architecture: Architecture::GptOss,

@@ -114,7 +114,7 @@ impl Dense {
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
         let (name, is) = (tiny.architecture, |names: &[&str]| names.contains(&tiny.architecture));
-        let lacks_one = name.starts_with("gemma") || name == "qwen35";
+        let lacks_one = name.starts_with("gemma") || is(&["qwen35", "nemotron"]);
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
             Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
@@ -158,7 +158,7 @@ impl Dense {
             }
             for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3" && layer.linear.is_none()) {
                 let mut x = numbers(w);
-                if is(&["llama", "smollm3", "granite", "minicpm"]) && name != "v" {
+                if is(&["llama", "smollm3", "granite", "minicpm", "arcee"]) && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
                 }
                 all.push(matrix(at(&format!("self_attn.{name}_proj.weight")), w, x));
@@ -187,8 +187,8 @@ impl Dense {
                     all.extend(x.iter().map(|x| bias(at(&format!("mlp.{name}")), x.clone())));
                 }
             } else if let Some(network) = &layer.feed_forward {
-                for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)]
-                {
+                let gate = network.gate.map(|gate| ("gate", gate));
+                for (name, w) in gate.into_iter().chain([("up", network.up), ("down", network.down)]) {
                     all.push(matrix(at(&format!("mlp.{shared}{name}_proj.weight")), w, numbers(w)));
                 }
             }
@@ -335,6 +335,7 @@ pub fn config(tiny: &Tiny) -> String {
     });
     let activation = match tiny.architecture {
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
+        "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
         _ => r#""hidden_act":"silu""#,
     };
@@ -384,6 +385,8 @@ pub fn config(tiny: &Tiny) -> String {
         "starcoder2" => r#","norm_epsilon":1e-5,"use_bias":true,"sliding_window":null"#.to_owned(),
         // A quarter of a head is rotated unless something else is said.
         "stablelm" => r#","use_parallel_residual":false,"layer_norm_eps":1e-5"#.to_owned(),
+        // Half of a head is.
+        "nemotron" => r#","norm_eps":1e-5"#.to_owned(),
         _ => String::new(),
     };
     format!(

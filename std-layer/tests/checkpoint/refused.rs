@@ -111,6 +111,10 @@ fn configurations_of_others() {
         &[(r#""use_parallel_residual":false"#, r#""use_parallel_residual":true"#, &["parallel_residual"])],
     );
     changed_configurations(
+        &tiny("nemotron"),
+        &[(r#""hidden_act":"relu2""#, r#""hidden_act":"silu""#, &["hidden_act", "silu"])],
+    );
+    changed_configurations(
         &tiny("olmo2"),
         &[(r#"["sliding_attention","#, r#"["full_attention","#, &["layer_types"])],
     );

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 54] = [
+const SMALL: [&str; 56] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -54,6 +54,8 @@ const SMALL: [&str; 54] = [
     "command-r",
     "starcoder2",
     "stablelm",
+    "nemotron",
+    "arcee",
     "gptneox",
     "gptneox-sums",
     "falcon",

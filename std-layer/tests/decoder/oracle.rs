@@ -171,6 +171,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     (u.clamp(-7.0, 7.0) + 1.0) * g / (1.0 + (-1.702 * g).exp())
                 }
                 Gate::Gelu => u * g * normal(g),
+                Gate::ReluSquared => u * g.max(0.0).powi(2),
                 _ => unreachable!("an activation that the oracle does not know"),
             };
             let with = |y: Vec<f64>, bias: Option<&[f32]>| match bias {

@@ -78,7 +78,7 @@ impl Tiny {
 
     /// The architectures that are neither in [`all`](Self::all) nor in [`mixtures`](Self::mixtures), nor gpt-oss. The first ones have parts that no others have: caps, factors of frequencies, layers
     /// that are not rotated, factors of sums, neighbours that are rotated in a part of a head, layers without norms in front of them, norms of all heads together, parallel
-    /// layers with one norm and with two, layer norms with biases and without, and networks without gates.
+    /// layers with one norm and with two, layer norms with biases and without, networks without gates, and squares as activations.
     pub fn others() -> impl Iterator<Item = Self> {
         [
             ("gemma2", Some(QuantFormat::Q8_0)),
@@ -91,6 +91,7 @@ impl Tiny {
             ("cohere2", Some(QuantFormat::Q4_1)),
             ("starcoder2", None),
             ("gptneox", None),
+            ("nemotron", None),
             ("gemma", None),
             ("minicpm", None),
             ("chatglm", Some(QuantFormat::F16)),
@@ -110,6 +111,7 @@ impl Tiny {
             ("bailingmoe", Some(QuantFormat::Q8_0)),
             ("minimax-m2", Some(QuantFormat::Q4_1)),
             ("olmoe", None),
+            ("arcee", Some(QuantFormat::Q8_0)),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -117,7 +119,7 @@ impl Tiny {
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(10)
+        Self::others().take(11)
     }
 
     /// Models most of whose layers have linear attention: with heads of values in either order, and experts.
@@ -163,7 +165,7 @@ impl Tiny {
 
     /// Whether norms are layer norms, and whether those have biases.
     fn layer_norms(&self) -> (bool, bool) {
-        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon"]);
+        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron"]);
         (biased || self.is(&["cohere2", "command-r"]), biased)
     }
 
@@ -273,7 +275,7 @@ impl Tiny {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
                 }
-                None if self.is(&["starcoder2", "gptneox", "falcon"]) => {
+                None if self.is(&["starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) => {
                     add("ffn_up", &[hidden, between]);
                     add("ffn_down", &[between, hidden]);
                 }
@@ -381,7 +383,7 @@ impl Tiny {
     fn rotated(&self) -> usize {
         match self.architecture {
             "phi3" => self.head_dim * 3 / 4,
-            "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" => self.head_dim / 2,
+            "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" | "nemotron" => self.head_dim / 2,
             "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
             "stablelm" | "gptneox" => self.head_dim / 4,
             _ => self.head_dim,

@@ -18,7 +18,7 @@ pub fn is_encoder(architecture: &str) -> bool {
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
 pub fn layer_norms(architecture: &str) -> (bool, bool) {
-    let biased = ["starcoder2", "stablelm", "gptneox", "falcon"].contains(&architecture);
+    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron"].contains(&architecture);
     (biased || is_encoder(architecture) || ["cohere2", "command-r"].contains(&architecture), biased)
 }
 
@@ -171,7 +171,7 @@ impl Draft {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
-                if !is(&["starcoder2", "gptneox", "falcon"]) {
+                if !is(&["starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) {
                     own("ffn_gate.weight", &[32, 64], T::Q5_0);
                 }
                 own("ffn_up.weight", &[32, 64], T::Q4_1);

@@ -230,6 +230,10 @@ pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &mut [f32], to: &mut [f32]) -
             k.gelu_inplace(gates)?;
             k.vec_mul(gates, up, to)
         }
+        Gate::ReluSquared => {
+            activate(k, gate, gates, to)?;
+            k.vec_mul_inplace(up, to)
+        }
         Gate::ClampedSwiglu => {
             // `swiglu(c g, (u + 1) / c)` is `g sigmoid(c g) (u + 1)`. What is no number stays none.
             gates.iter_mut().for_each(|g| *g = SLOPE * g.clamp(f32::NEG_INFINITY, LIMIT));
@@ -245,6 +249,10 @@ fn activate(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) -> Result<(
         Gate::Silu | Gate::ClampedSwiglu => k.silu(x, to),
         Gate::GeluTanh => k.gelu_tanh(x, to),
         Gate::Gelu => k.gelu(x, to),
+        Gate::ReluSquared => {
+            k.relu(x, to)?;
+            k.vec_mul_inplace(x, to)
+        }
     }
 }
 

@@ -430,8 +430,8 @@ impl Shader {
             }
             Self::Glu { gate, gated } => {
                 let is = |of| gate == of;
-                all.options(&[("TANH", is(Gate::GeluTanh)), ("ERF", is(Gate::Gelu))]);
-                all.options(&[("CLAMPED", is(Gate::ClampedSwiglu)), ("GATED", gated)]);
+                all.options(&[("TANH", is(Gate::GeluTanh)), ("ERF", is(Gate::Gelu)), ("GATED", gated)]);
+                all.options(&[("CLAMPED", is(Gate::ClampedSwiglu)), ("SQUARED", is(Gate::ReluSquared))]);
                 all.push(include_str!("wgsl/glu.wgsl"));
             }
             Self::Round => all.push(include_str!("wgsl/round.wgsl")),

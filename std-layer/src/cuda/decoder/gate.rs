@@ -71,6 +71,7 @@ impl Ops {
                 Gate::GeluTanh => 1,
                 Gate::ClampedSwiglu => 2,
                 Gate::Gelu => 3,
+                Gate::ReluSquared => 4,
             },
         };
         let geometry = geometry::fours(m, cols);

@@ -308,9 +308,10 @@ struct GateArgs {
     u32 activation;
 };
 // The activation; 0 is x / (1 + exp(-x)).
-static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2, GELU = 3;
+static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2, GELU = 3, RELU_SQUARED = 4;
 
-// out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one, by tanh or as it is; or, with both clamped, x / (1 + exp(-1.702 x)) (up + 1).
+// out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one, by tanh or as it is; or x max(x, 0); or, with both clamped,
+// x / (1 + exp(-1.702 x)) (up + 1).
 KERNEL(decoder_gate, GateArgs, 256) {
     const f32* gate = a.gate + static_cast<u64>(block_x()) * a.strides[0];
     const f32* up = a.up + static_cast<u64>(block_x()) * a.strides[1];
@@ -332,7 +333,10 @@ KERNEL(decoder_gate, GateArgs, 256) {
                     inner = 1.702f * v[i];
                     u[i] = (u[i] > 7 ? 7 : u[i] < -7 ? -7 : u[i]) + 1;
                 }
-                v[i] = (a.activation == GELU ? v[i] * normal(v[i]) : divide(v[i], 1 + exp_fast(-inner))) * u[i];
+                if (a.activation == RELU_SQUARED) v[i] *= v[i] > 0 ? v[i] : 0;
+                else if (a.activation == GELU) v[i] *= normal(v[i]);
+                else v[i] = divide(v[i], 1 + exp_fast(-inner));
+                v[i] *= u[i];
             }
         }
         put4(a.out, block_x(), at, v);

@@ -37,11 +37,12 @@ const SIZES: [(&str, &str); 25] = [
     ("linear_key_head_dim", "ssm.state_size"),
 ];
 /// Numbers: their names in both.
-const NUMBERS: [(&str, &str); 13] = [
+const NUMBERS: [(&str, &str); 14] = [
     ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
-    // Cohere's and StableLM's, and StarCoder's.
+    // Cohere's and StableLM's, StarCoder's, and Nemotron's.
     ("layer_norm_eps", "attention.layer_norm_epsilon"),
     ("norm_epsilon", "attention.layer_norm_epsilon"),
+    ("norm_eps", "attention.layer_norm_epsilon"),
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
@@ -127,6 +128,7 @@ impl Source<'_> {
     fn activation(&self, architecture: Architecture) -> Result<(), String> {
         let (keys, expected) = match architecture.family().gate {
             Gate::GeluTanh => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
+            Gate::ReluSquared => (["hidden_act", "hidden_activation"], "relu2"),
             _ => (["hidden_act", "hidden_activation"], "silu"),
         };
         match keys.iter().find_map(|key| Some((key, self.get(key)?))) {

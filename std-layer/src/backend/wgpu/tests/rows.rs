@@ -204,7 +204,7 @@ fn gates_and_caps() {
             let same = got.is_nan() && want.is_nan();
             assert!(near || same, "{what}, {cols} columns: {got} instead of {want}");
         };
-        let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu];
+        let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu, Gate::ReluSquared];
         for (gate, gated) in gates.into_iter().flat_map(|gate| [(gate, true), (gate, false)]) {
             let y = put(&gpu, &nan(2 * stride));
             let constants = [cols as u32, 2 * cols as u32, stride as u32];
@@ -224,6 +224,10 @@ fn gates_and_caps() {
                         }
                         Gate::Gelu => {
                             close(got, by * x * normal(x), 1e-4, &format!("{gate:?}({g}) * {by}"));
+                            continue;
+                        }
+                        Gate::ReluSquared => {
+                            close(got, by * x * x.max(0.0), 1e-4, &format!("{gate:?}({g}) * {by}"));
                             continue;
                         }
                         Gate::ClampedSwiglu => {

@@ -45,6 +45,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 //#if ERF
     activated[at] = x * normal(x) * up;
 //#else
+//#if SQUARED
+    activated[at] = x * max(x, 0.0) * up;
+//#else
 //#if CLAMPED
     // What is no number is not beyond a limit, and stays what it is.
     x = select(x, 7.0, x > 7.0);
@@ -60,5 +63,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 //#endif
     // Beyond it the result is x, or 0, to all digits; exp would overflow.
     activated[at] = select(x / (1.0 + exp(-max(u, -87.0))), 0.0, u < -87.0) * up;
+//#endif
 //#endif
 }
