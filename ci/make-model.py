@@ -119,6 +119,11 @@ TESTS = {
     "tiny-olmoe": dict(architecture="olmoe", kv_heads=4, experts=(8, 3, 128)),
     "tiny-cohere2": dict(architecture="cohere2", layers=5, tied=True, keys={"attention.sliding_window": 8, "logit_scale": 0.25}),
     "tiny-command-r": dict(architecture="command-r", tied=True, keys={"logit_scale": 0.0625}),
+    # Command R+ and StableLM 2 12B: each head has a norm of its own.
+    "tiny-command-r-plus": dict(architecture="command-r", tied=True, each=True, keys={"logit_scale": 0.0625}),
+    "tiny-stablelm-12b": dict(architecture="stablelm", heads=2, kv_heads=1, head_dim=32, part=0.25, each=True),
+    "tiny-hunyuan-dense": dict(architecture="hunyuan-dense", head_dim=32, tied=True),
+    "tiny-hunyuan-moe": dict(architecture="hunyuan-moe", experts=(8, 3, 128), keys={"expert_shared_feed_forward_length": 64}),
     "tiny-starcoder2": dict(architecture="starcoder2"),
     "tiny-stablelm": dict(architecture="stablelm", heads=2, kv_heads=1, head_dim=32, part=0.25),
     "tiny-nemotron": dict(architecture="nemotron", head_dim=32, part=0.5),
@@ -325,10 +330,10 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
-    texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each."""
+    texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own."""
     m = Writer(path, architecture, seed)
     m.file.add_name("random weights")
     m.key("block_count", layers)
@@ -397,20 +402,23 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             inputs = [("attn_qkv", queries + 2 * keys, width)]
         for role, rows, cols in [] if is_linear else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe", "stablelm")
+            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox") or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "glm4moe", "bailingmoe2", "dots1") + WHOLE_NORMS + HYBRID and not is_linear:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe") + WHOLE_NORMS + HYBRID and not is_linear:
             whole = architecture in WHOLE_NORMS
             m.vector(layer + "attn_q_norm.weight", queries if whole else head_dim, 1)
             m.vector(layer + "attn_k_norm.weight", keys if whole else head_dim, 1)
+        if each:
+            m.vector(layer + "attn_q_norm.weight", (heads, head_dim), 1)
+            m.vector(layer + "attn_k_norm.weight", (kv_heads, head_dim), 1)
         if architecture in ("gemma2", "gemma3", "glm4", "exaone4", "olmo2"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
         by_attention = architecture in ("gpt-oss", "seed_oss", "glm4moe") + HYBRID
-        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon"):
+        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon") and not (architecture == "stablelm" and each):
             norm(layer + ("post_attention_norm" if by_attention else "ffn_norm"))
 
         def network(end, between, count=None):
@@ -589,7 +597,9 @@ def main():
     kv_heads = max(1, heads // 8)
     # As wide as the model, and twice as wide for values.
     linear = (a.dim // 128, a.dim // 64, 128) if a.architecture in HYBRID else None
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, keys=keys)
+    # As llama.cpp expects it.
+    each = a.architecture == "command-r" and a.layers >= 64
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, keys=keys)
 
 
 main()

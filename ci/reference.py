@@ -88,6 +88,8 @@ class Model:
         self.rms_norms = self.get("attention.layer_norm_rms_epsilon") is not None
         self.eps = self.get("attention.layer_norm_rms_epsilon") or self.get("attention.layer_norm_epsilon")
         self.parallel = self.architecture in PARALLEL and self.get("use_parallel_residual", True)
+        if self.architecture == "stablelm":
+            self.parallel = "blk.0.ffn_norm.weight" not in self.tensors
         self.scale = self.get("attention.scale", 0) or self.head_dim**-0.5
         self.window = self.get("attention.sliding_window", 0)
         self.residual_scale = self.get("residual_scale", 1.0)
@@ -277,11 +279,12 @@ class Model:
             return (y if bias is None else y + bias).reshape(n, heads, -1)
 
         def normed(y, role):
-            """Norms of heads, or of all heads together, as long as the weight is."""
+            """Norms of heads, each of which may have weights of its own, or of all heads together, as long as the weight is."""
             weight = self.weight(f"blk.{layer}.{role}.weight")
             if weight is None:
                 return y
-            return norm(y.reshape(n, -1, len(weight)), weight, self.eps).reshape(y.shape)
+            y, shape = (y, y.shape) if weight.ndim > 1 else (y.reshape(n, -1, len(weight)), y.shape)
+            return (norm(y, weight, self.eps) if self.rms_norms else layer_norm(y, weight, 0, self.eps)).reshape(shape)
 
         def rotated(y):
             # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.
@@ -290,8 +293,11 @@ class Model:
 
         q = linear("attn_q", self.heads)
         q, gate = q[..., : self.head_dim], q[..., self.head_dim :]
-        q = rotated(normed(q, "attn_q_norm"))
-        k = rotated(normed(linear("attn_k", self.kv_heads), "attn_k_norm"))
+        k = linear("attn_k", self.kv_heads)
+        if self.architecture.startswith("hunyuan"):
+            q, k = normed(rotated(q), "attn_q_norm"), normed(rotated(k), "attn_k_norm")
+        else:
+            q, k = rotated(normed(q, "attn_q_norm")), rotated(normed(k, "attn_k_norm"))
         v = linear("attn_v", self.kv_heads).astype(np.float64)
         # Consecutive heads of queries share a head of keys and values.
         k, v = (np.repeat(t, self.heads // self.kv_heads, axis=1) for t in (k, v))

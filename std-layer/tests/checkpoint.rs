@@ -59,6 +59,7 @@ fn all() -> Vec<Tiny> {
         "starcoder2",
         "stablelm",
         "nemotron",
+        "hunyuan-dense",
         "arcee",
         "qwen35",
     ]

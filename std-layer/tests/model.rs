@@ -124,10 +124,13 @@ fn every_architecture_has_its_configuration() {
         );
         let qk_norm = has_whole_norms(name)
             || name.starts_with("qwen3")
-            || is(&["gemma3", "exaone4", "bailingmoe2", "dots1"]);
+            || is(&["gemma3", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"]);
         let post_norms = is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, has_whole_norms(name));
+        let behind = name.starts_with("hunyuan");
+        let each = is(&["command-r", "cohere2", "stablelm"]);
+        assert_eq!((c.qk_norm_behind, c.qk_norm_each), (behind, each));
         let attention_bias = biased
             || name.starts_with("qwen2")
             || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2"]);
@@ -162,7 +165,7 @@ fn every_architecture_has_its_configuration() {
             pairing,
             scaling: RopeScaling::None,
             factors: None,
-            attention_factor: None,
+            attention_factor: behind.then_some(1.0),
         };
         if name == "gemma3" {
             assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
@@ -434,15 +437,29 @@ fn parallel_layers() {
     assert_eq!(config(&draft).logit_scale, 1.0);
     draft.set("command-r.logit_scale", Value::F32(0.0625));
     assert_eq!(config(&draft).logit_scale, 0.0625);
-    // Norms of heads in Command R+ and StableLM 2 12B, and a second norm in Falcon 40B.
-    for (name, tensor) in
-        [("command-r", "attn_q_norm"), ("stablelm", "attn_q_norm"), ("falcon", "attn_norm_2")]
-    {
+    // Norms of heads in Command R+ and StableLM 2 12B, of which the second is parallel.
+    for (name, parallel) in [("command-r", true), ("stablelm", true), ("stablelm", false)] {
         let mut draft = Draft::of(name);
-        draft.tensor(&format!("blk.0.{tensor}.weight"), &[16, 4], GgmlType::F32);
+        for layer in 0..7 {
+            draft.tensor(&format!("blk.{layer}.attn_q_norm.weight"), &[16, 4], GgmlType::F32);
+            draft.tensor(&format!("blk.{layer}.attn_k_norm.weight"), &[16, 2], GgmlType::F32);
+        }
+        draft.tensors.retain(|tensor| !(parallel && tensor.name.contains("ffn_norm")));
+        let bytes = draft.bytes();
+        let model = Model::from_bytes(&bytes).unwrap();
+        let c = model.config();
+        assert_eq!((c.qk_norm, c.parallel, c.shared_norm), (true, parallel, parallel), "{name}");
+        let layer = &model.weights().unwrap().layers[6];
+        assert_eq!([&layer.q_norm, &layer.k_norm].map(|of| of.as_ref().unwrap().len()), [64, 32]);
+        draft.tensors.retain(|tensor| tensor.name != "blk.3.attn_k_norm.weight");
         let said = refused(&draft).to_string();
-        assert!(said.contains(tensor) && said.contains(name), "{said}");
+        assert!(said.contains("blk.3.attn_k_norm.weight"), "{said}");
     }
+    // A second norm in Falcon 40B.
+    let mut draft = Draft::of("falcon");
+    draft.tensor("blk.0.attn_norm_2.weight", &[32], GgmlType::F32);
+    let said = refused(&draft).to_string();
+    assert!(said.contains("attn_norm_2") && said.contains("falcon"), "{said}");
 }
 
 #[test]

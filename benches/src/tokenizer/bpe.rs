@@ -102,7 +102,16 @@ const RULES: &[Rule] = &[
     },
     Rule {
         // Ling's and Ring's have `\s*[\r\n]` at the end, which takes the same.
-        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "kormo", "megrez", "bailingmoe", "bailingmoe2"],
+        names: &[
+            "qwen2",
+            "deepseek-r1-qwen",
+            "stablelm2",
+            "kormo",
+            "megrez",
+            "bailingmoe",
+            "bailingmoe2",
+            "hunyuan",
+        ],
         words: &[tiktoken!(r"\p{N}")],
         whole_words: false,
         adds_bos: false,

@@ -152,8 +152,12 @@ pub(crate) struct Heads<'a> {
     pub(crate) step: usize,
     /// Biases of queries, keys and values, one behind the other.
     pub(crate) bias: Option<View<'a, f32>>,
-    /// Weights of the norms of queries, then of keys.
+    /// Weights of the norms of queries, then of keys: of one head, or with `each` of all of them.
     pub(crate) norm: Option<View<'a, f32>>,
+    pub(crate) each: bool,
+    /// Whether the norm is the layer norm, and whether its weights multiply what is rotated.
+    pub(crate) kind: Norm,
+    pub(crate) behind: bool,
     pub(crate) eps: f32,
     /// Cosines and sines, a row for each position, and which elements form pairs.
     pub(crate) angles: (View<'a, f32>, View<'a, f32>),
@@ -314,7 +318,8 @@ impl Ops {
             self.here(x.context())?;
         }
         let bias = self.parts("bias", how.bias, widths)?;
-        let norm = self.parts("norm", how.norm, [dim; 2])?;
+        let of_norm = |heads: usize| if how.each { heads * dim } else { dim };
+        let norm = self.parts("norm", how.norm, [heads, kv_heads].map(of_norm))?;
         if !how.rot_dim.is_multiple_of(2) || how.rot_dim > dim {
             return Err(bad("rot_dim", "even and at most head_dim"));
         }
@@ -352,6 +357,9 @@ impl Ops {
             room: small("head_dim", room)?,
             half: small("rot_dim", how.rot_dim)? / 2,
             adjacent: (how.pairing == RopePairing::Adjacent).into(),
+            each: if how.each { small("head_dim", dim)? } else { 0 },
+            centred: (how.kind == Norm::Layer).into(),
+            behind: how.behind.into(),
             angles: small("rows of cos", angles)?,
             table_rows: small("rows of tables", table_rows)?,
             table_len: small("numbers of a table", tables.len)?,

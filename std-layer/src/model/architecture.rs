@@ -22,6 +22,10 @@ pub enum Architecture {
     Qwen3Moe,
     /// Texts alone of the mixtures of experts of Qwen 3 VL.
     Qwen3VlMoe,
+    /// Hunyuan, but for mixtures of experts.
+    HunyuanDense,
+    /// Mixtures of experts of Hunyuan.
+    HunyuanMoe,
     /// Qwen 3-Next.
     Qwen3Next,
     /// Qwen 3.5 and 3.6.
@@ -76,11 +80,11 @@ pub enum Architecture {
     Olmoe,
     /// Command A and R7B.
     Cohere2,
-    /// Command R and Aya, but for those with norms of heads.
+    /// Command R and R+, and Aya.
     CommandR,
     /// StarCoder 2.
     StarCoder2,
-    /// StableLM 2 and 3B, but for those with norms of heads.
+    /// StableLM 2 and 3B.
     StableLm,
     /// GPT-NeoX and Pythia.
     GptNeoX,

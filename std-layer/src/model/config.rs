@@ -219,7 +219,7 @@ pub struct Layer {
 /// A layer of a decoder computes, with `norm` as [`Norm`] has it:
 /// ```text
 /// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms
-/// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole; q without its gates
+/// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole; behind the next line if qk_norm_behind
 /// q, k    = rope(q), rope(k)
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
 /// a       = output(s v)                            plus a bias if attention_output_bias;  output(s v * sigmoid(gates)) if attention_gates
@@ -318,8 +318,14 @@ pub struct Config {
     pub up_bias: bool,
     /// Whether the matrix `down` of the feed-forward network has a bias.
     pub down_bias: bool,
-    /// Whether queries and keys are normed in front of the rotation, each head by itself unless `qk_norm_whole`.
+    /// Whether queries and keys are normed, as [`norm`](Self::norm) says, without a bias: in front of the rotation unless `qk_norm_behind`, each head by itself unless
+    /// `qk_norm_whole`.
     pub qk_norm: bool,
+    /// Whether heads are normed behind the rotation; these norms are RMS norms. As rotations do not change lengths, what they compute is that of a norm without weights in
+    /// front of the rotation, times the weights behind it.
+    pub qk_norm_behind: bool,
+    /// Whether each head has weights of its own.
+    pub qk_norm_each: bool,
     /// Whether all heads of queries have one norm, `head_dim` elements of each of `heads` with a weight each, and all heads of keys another one.
     pub qk_norm_whole: bool,
     /// Whether the results of attention and feed-forward network are normed before they are added to the residual stream.

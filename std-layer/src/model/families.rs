@@ -56,11 +56,14 @@ const DECODER: Family = Family {
     input_norms: true,
     qk_norm: false,
     some_qk_norm: false,
+    qk_norm_behind: false,
+    qk_norm_each: false,
     qk_norm_whole: false,
     linear: Linear::No,
     post_norms: false,
     parallel: false,
     shared_norm: false,
+    some_parallel: false,
     attention_bias: false,
     attention_output_bias: false,
     attention_sinks: false,
@@ -78,6 +81,8 @@ const GRANITE: Family =
 const QWEN2: Family =
     Family { architecture: Architecture::Qwen2, gguf: "qwen2", attention_bias: true, ..DECODER };
 const QWEN3: Family = Family { architecture: Architecture::Qwen3, gguf: "qwen3", qk_norm: true, ..DECODER };
+const HUNYUAN: Family =
+    Family { architecture: Architecture::HunyuanDense, gguf: "hunyuan-dense", qk_norm_behind: true, ..QWEN3 };
 /// Each fourth layer has the attention of Qwen 3, with gates; the others are linear.
 const QWEN3_NEXT: Family = Family {
     architecture: Architecture::Qwen3Next,
@@ -104,6 +109,8 @@ const COHERE: Family = Family {
     checkpoints: &["cohere"],
     pairs: Some(NEIGHBOURS),
     layer_norms: true,
+    some_qk_norm: true,
+    qk_norm_each: true,
     parallel: true,
     shared_norm: true,
     logit_factor: true,
@@ -114,7 +121,7 @@ const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DEC
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 47] = [
+static FAMILIES: [Family; 49] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -142,6 +149,8 @@ static FAMILIES: [Family; 47] = [
         ..QWEN3
     },
     Family { architecture: Architecture::Qwen3VlMoe, gguf: "qwen3vlmoe", experts: Mixture::Always, ..QWEN3 },
+    Family { checkpoints: &["hunyuan_v1_dense"], ..HUNYUAN },
+    Family { architecture: Architecture::HunyuanMoe, gguf: "hunyuan-moe", experts: Mixture::Wide, ..HUNYUAN },
     Family { experts: Mixture::Shared, ..QWEN3_NEXT },
     Family {
         architecture: Architecture::Qwen35,
@@ -356,6 +365,9 @@ static FAMILIES: [Family; 47] = [
         gguf: "stablelm",
         checkpoints: &["stablelm"],
         pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
+        some_qk_norm: true,
+        qk_norm_each: true,
+        some_parallel: true,
         ..LAYER_NORMS
     },
     Family {

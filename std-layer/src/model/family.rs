@@ -37,6 +37,9 @@ pub(super) struct Family {
     pub(super) qk_norm: bool,
     /// Whether there is such a norm where the file has its weights.
     pub(super) some_qk_norm: bool,
+    /// Whether these norms are behind the rotation, and whether each head has weights of its own.
+    pub(super) qk_norm_behind: bool,
+    pub(super) qk_norm_each: bool,
     /// Whether these norms are of all heads together.
     pub(super) qk_norm_whole: bool,
     /// Whether queries have gates, and which layers linear attention.
@@ -45,6 +48,8 @@ pub(super) struct Family {
     /// Whether attention and the feed-forward network take the same residual stream, and whether they share its norm.
     pub(super) parallel: bool,
     pub(super) shared_norm: bool,
+    /// Whether they do both in models whose file has no norm in front of the feed-forward network.
+    pub(super) some_parallel: bool,
     pub(super) attention_bias: bool,
     pub(super) attention_output_bias: bool,
     pub(super) attention_sinks: bool,

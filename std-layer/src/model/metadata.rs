@@ -70,6 +70,22 @@ impl<'a> Metadata<'a> {
         Ok((scaling, said.then_some(factor)))
     }
 
+    /// The base of the frequencies of pairs in so many elements; Hunyuan's files may have an exponent beside it, by which texts may be longer.
+    fn rope_base(&self, dims: usize) -> Result<f64, ModelError> {
+        const ALPHA: &str = ".rope.scaling.alpha";
+        let base = self.above_one(".rope.freq_base")?.unwrap_or(10_000.0);
+        let Some(alpha) = self.positive_or_none(ALPHA)?.filter(|_| dims > 2) else { return Ok(base) };
+        let scaled = base * alpha.powf(dims as f64 / (dims - 2) as f64);
+        match scaled > 1.0 && scaled.is_finite() {
+            true => Ok(scaled),
+            false => Err(ModelError::BadValue {
+                key: self.key(ALPHA),
+                value: alpha.to_string(),
+                expected: format!("a factor with which the base {base} stays above 1 and finite"),
+            }),
+        }
+    }
+
     /// The position embeddings that layers use, the first of which is `global`, and which layer uses which of them within which window;
     /// `mixtures` says which have experts.
     fn layers(
@@ -382,7 +398,9 @@ impl Config {
                 return Err(bad_tensor(one, format!("is there without {other}, or the other way round")));
             }
         };
-        let theta = meta.above_one(".rope.freq_base")?.unwrap_or(10_000.0);
+        let theta = meta.rope_base(dims)?;
+        // Norms behind the rotation take every factor away.
+        let attention_factor = if family.qk_norm_behind { Some(1.0) } else { attention_factor };
         let pairing = pairing.unwrap_or(RopePairing::HalfSplit);
         let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
         let (ropes, mut layer) = meta.layers(family, global, mixtures)?;
@@ -401,6 +419,7 @@ impl Config {
         let longest = temperature.map(|_| above);
 
         let has = |name: &names::Name| files.named(name).is_some();
+        let shared_norm = family.shared_norm || family.some_parallel && !has(&names::FFN_NORM);
         Ok(Self {
             architecture,
             vocabulary,
@@ -421,9 +440,8 @@ impl Config {
             norm_biases: family.norm_biases,
             input_norms: family.input_norms && !encoder,
             // Of architectures whose layers share a norm, all models are parallel.
-            parallel: family.parallel
-                && (family.shared_norm || meta.bool(".use_parallel_residual")?.unwrap_or(true)),
-            shared_norm: family.shared_norm,
+            parallel: shared_norm || family.parallel && meta.bool(".use_parallel_residual")?.unwrap_or(true),
+            shared_norm,
             residual_norms: encoder,
             norm_eps,
             embedding_scale,
@@ -440,6 +458,8 @@ impl Config {
             fused_qkv: linear_attention.is_none() && has(&names::QKV) || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
             qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
+            qk_norm_behind: family.qk_norm_behind,
+            qk_norm_each: family.qk_norm_each,
             qk_norm_whole: family.qk_norm_whole,
             post_norms: family.post_norms,
             attention_bias: family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS),

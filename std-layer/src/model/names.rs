@@ -192,9 +192,13 @@ fn is_not_normed(c: &Config) -> bool {
 fn has_own_norm(c: &Config) -> bool {
     c.input_norms && !c.shared_norm
 }
-/// Elements that share a norm of queries, or of keys, of which there are so many heads.
+/// The weights of norms of queries, or of keys, of which there are so many heads.
 fn normed_together(c: &Config, heads: usize) -> Vec<usize> {
-    vec![if c.qk_norm_whole { heads * c.head_dim } else { c.head_dim }]
+    match (c.qk_norm_whole, c.qk_norm_each) {
+        (true, _) => vec![heads * c.head_dim],
+        (_, true) => vec![c.head_dim, heads],
+        _ => vec![c.head_dim],
+    }
 }
 fn has_biases(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.biases)
@@ -285,12 +289,14 @@ pub(super) const Q_NORM: Name =
     name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| {
         normed_together(c, c.heads)
     })
+    .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.query_layernorm.weight")
     .if_so(|c| c.qk_norm)
     .not_linear();
 pub(super) const K_NORM: Name =
     name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| {
         normed_together(c, c.kv_heads)
     })
+    .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.key_layernorm.weight")
     .if_so(|c| c.qk_norm)
     .not_linear();
 pub(super) const Q_BIAS: Name =

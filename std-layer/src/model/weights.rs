@@ -106,9 +106,9 @@ pub struct LayerWeights<'a> {
     /// If the layer has linear attention. Then `q`, `k` and `v` are its matrices, of `key_heads * size`, as many and `value_heads * size` rows one below the
     /// other in the same tensor, and `output` is `hidden x value_heads * size`.
     pub linear: Option<LinearWeights<'a>>,
-    /// `head_dim` elements, if `qk_norm`; `heads * head_dim` if `qk_norm_whole`.
+    /// `head_dim` elements, if `qk_norm`; `heads * head_dim` if `qk_norm_whole` or `qk_norm_each`.
     pub q_norm: Option<Vec<f32>>,
-    /// `head_dim` elements, if `qk_norm`; `kv_heads * head_dim` if `qk_norm_whole`.
+    /// `head_dim` elements, if `qk_norm`; `kv_heads * head_dim` if `qk_norm_whole` or `qk_norm_each`.
     pub k_norm: Option<Vec<f32>>,
     /// `heads * head_dim` elements, if `attention_bias`.
     pub q_bias: Option<Vec<f32>>,

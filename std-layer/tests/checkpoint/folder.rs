@@ -218,8 +218,18 @@ impl Dense {
                     gate.map(|x| Self::floats(&at("mlp.shared_expert_gate.weight"), &[1, x.len()], x)),
                 );
             }
-            all.extend(layer.q_norm.iter().map(|x| norm(at("self_attn.q_norm"), x)));
-            all.extend(layer.k_norm.iter().map(|x| norm(at("self_attn.k_norm"), x)));
+            let (q_norm, k_norm) = match name {
+                "hunyuan-dense" => ("query_layernorm", "key_layernorm"),
+                _ => ("q_norm", "k_norm"),
+            };
+            for (name, x) in [(q_norm, &layer.q_norm), (k_norm, &layer.k_norm)] {
+                let (Some(x), name) = (x, at(&format!("self_attn.{name}"))) else { continue };
+                let shape = [x.len() / tiny.head_dim, tiny.head_dim];
+                all.push(match gguf.config().qk_norm_each {
+                    true => Self::floats(&format!("{name}.weight"), &shape, x),
+                    false => norm(name, x),
+                });
+            }
             all.extend(layer.attention_norm.iter().map(|x| norm(at("input_layernorm"), x)));
             all.extend(biases(&layer.attention_norm_bias).map(|x| bias(at("input_layernorm"), x)));
             let [behind, before, last] = match name {
@@ -306,6 +316,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("olmo2", _) => "olmo3",
         ("qwen35", _) => "qwen3_5_text",
         ("command-r", _) => "cohere",
+        ("hunyuan-dense", _) => "hunyuan_v1_dense",
         (name, _) => name,
     };
     let of_experts = tiny.experts.map(|(count, used)| {
@@ -381,7 +392,7 @@ pub fn config(tiny: &Tiny) -> String {
         "cohere2" => format!(
             r#","sliding_window":{window},"sliding_window_pattern":2,"logit_scale":0.5,"layer_norm_eps":1e-5"#
         ),
-        "command-r" => r#","logit_scale":0.5,"use_qk_norm":false,"layer_norm_eps":1e-5"#.to_owned(),
+        "command-r" => r#","logit_scale":0.5,"use_qk_norm":true,"layer_norm_eps":1e-5"#.to_owned(),
         "starcoder2" => r#","norm_epsilon":1e-5,"use_bias":true,"sliding_window":null"#.to_owned(),
         // A quarter of a head is rotated unless something else is said.
         "stablelm" => r#","use_parallel_residual":false,"layer_norm_eps":1e-5"#.to_owned(),

@@ -102,7 +102,7 @@ fn configurations_of_others() {
         &tiny("command-r"),
         &[
             (r#""logit_scale":0.5"#, r#""logit_scale":null"#, &["logit_scale"]),
-            (r#""use_qk_norm":false"#, r#""use_parallel_block":false"#, &["use_parallel_block"]),
+            (r#""use_qk_norm":true"#, r#""use_parallel_block":false"#, &["use_parallel_block"]),
             (r#""layer_norm_eps":1e-5"#, r#""layer_norm_eps":0"#, &["layer_norm_epsilon"]),
         ],
     );

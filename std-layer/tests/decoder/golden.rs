@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 56] = [
+const SMALL: [&str; 60] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -52,6 +52,10 @@ const SMALL: [&str; 56] = [
     "olmoe",
     "cohere2",
     "command-r",
+    "command-r-plus",
+    "stablelm-12b",
+    "hunyuan-dense",
+    "hunyuan-moe",
     "starcoder2",
     "stablelm",
     "nemotron",

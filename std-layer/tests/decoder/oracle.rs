@@ -116,11 +116,20 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 );
             }
             for (x, of) in [(&mut q, &w.q_norm), (&mut k, &w.k_norm)] {
-                if let Some(of) = of {
-                    // One head, or all.
-                    x.chunks_mut(of.len()).for_each(|part| part.copy_from_slice(&norm(part, of, eps)));
+                if config.qk_norm_behind {
+                    x.chunks_mut(dim).for_each(|head| rotate(head, p));
                 }
-                x.chunks_mut(dim).for_each(|head| rotate(head, p));
+                if let Some(of) = of {
+                    // One head, or all, which may have weights of their own.
+                    let one = if config.qk_norm_whole { of.len() } else { dim };
+                    for (part, of) in x.chunks_mut(one).zip(of.chunks(one).cycle()) {
+                        let of = [Some(of.to_vec()), Some(vec![0.0; one])];
+                        part.copy_from_slice(&normed(config, part, &of[0], &of[1]));
+                    }
+                }
+                if !config.qk_norm_behind {
+                    x.chunks_mut(dim).for_each(|head| rotate(head, p));
+                }
             }
             keys.push(k);
             values.push(v);

@@ -78,7 +78,8 @@ impl Tiny {
 
     /// The architectures that are neither in [`all`](Self::all) nor in [`mixtures`](Self::mixtures), nor gpt-oss. The first ones have parts that no others have: caps, factors of frequencies, layers
     /// that are not rotated, factors of sums, neighbours that are rotated in a part of a head, layers without norms in front of them, norms of all heads together, parallel
-    /// layers with one norm and with two, layer norms with biases and without, networks without gates, and squares as activations.
+    /// layers with one norm and with two, layer norms with biases and without, networks without gates, squares as activations, norms of heads with weights of their own, and behind
+    /// the rotation.
     pub fn others() -> impl Iterator<Item = Self> {
         [
             ("gemma2", Some(QuantFormat::Q8_0)),
@@ -92,6 +93,8 @@ impl Tiny {
             ("starcoder2", None),
             ("gptneox", None),
             ("nemotron", None),
+            ("command-r", None),
+            ("hunyuan-dense", None),
             ("gemma", None),
             ("minicpm", None),
             ("chatglm", Some(QuantFormat::F16)),
@@ -99,7 +102,7 @@ impl Tiny {
             ("seed_oss", None),
             ("internlm2", None),
             ("exaone", None),
-            ("command-r", None),
+            ("hunyuan-moe", Some(QuantFormat::F16)),
             ("stablelm", None),
             ("falcon", None),
             ("qwen2vl", None),
@@ -119,7 +122,7 @@ impl Tiny {
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(11)
+        Self::others().take(13)
     }
 
     /// Models most of whose layers have linear attention: with heads of values in either order, and experts.
@@ -306,10 +309,16 @@ impl Tiny {
                     "glm4moe",
                     "bailingmoe2",
                     "dots1",
+                    "hunyuan-dense",
+                    "hunyuan-moe",
                 ]);
             if normed && !self.is_linear(l) {
                 add("attn_q_norm", &[self.head_dim]);
                 add("attn_k_norm", &[self.head_dim]);
+            }
+            if self.architecture == "command-r" {
+                add("attn_q_norm", &[self.head_dim, self.heads]);
+                add("attn_k_norm", &[self.head_dim, self.kv_heads]);
             }
             if self.is(&["olmo2", "olmoe", "minimax-m2"]) {
                 add("attn_q_norm", &[q]);
@@ -499,7 +508,7 @@ impl Tiny {
         for (i, (name, dims)) in self.tensors().into_iter().enumerate() {
             let n = dims.iter().product::<usize>();
             let bias = name.ends_with("bias");
-            let matrix = dims.len() >= 2 && !bias && !name.contains("conv1d");
+            let matrix = dims.len() >= 2 && !bias && !name.contains("conv1d") && !name.contains("norm");
             // Small enough that nothing explodes, large enough that attention is not flat.
             let (scale, base) = if matrix {
                 let large = if name.contains("ffn_gate_inp") { self.router_scale } else { 2.0 };

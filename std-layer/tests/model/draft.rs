@@ -81,8 +81,8 @@ impl Draft {
         own("block_count", Value::U32(layers));
         own("context_length", Value::U32(128));
         own("embedding_length", Value::U32(32));
-        // Of two mixtures here, experts are as wide as that.
-        let wide = ["granitemoe", "olmoe"].contains(&architecture);
+        // Of some mixtures here, experts are as wide as that.
+        let wide = ["granitemoe", "olmoe", "hunyuan-moe"].contains(&architecture);
         own("feed_forward_length", Value::U32(if wide { 32 } else { 64 }));
         own("attention.head_count", Value::U32(4));
         own("attention.head_count_kv", Value::U32(2));
@@ -217,7 +217,8 @@ impl Draft {
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
             }
-            if (is(&["gemma3", "exaone4", "bailingmoe2", "dots1"]) || architecture.starts_with("qwen3"))
+            if (is(&["gemma3", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"])
+                || architecture.starts_with("qwen3"))
                 && !linear
             {
                 own("attn_q_norm.weight", &[16], T::F32);

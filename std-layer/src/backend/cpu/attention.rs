@@ -16,7 +16,7 @@ use super::rows::Rows;
 use super::team::Memory;
 use super::weights::CpuWeights;
 use crate::backend::KvType;
-use crate::model::Config;
+use crate::model::{Config, Norm};
 
 /// Positions of a piece.
 const KV_PIECE: usize = 256;
@@ -280,6 +280,20 @@ fn finish<'a>(
     Ok(())
 }
 
+/// Norms the first `dim` of each `step` elements. There are weights for one of these parts, or for all of them.
+fn norm_heads(
+    k: &Kernels<f32>,
+    (norm, eps): (Norm, f32),
+    (weights, dim): (&[f32], usize),
+    (x, step): (&mut [f32], usize),
+) -> Result<(), KernelError> {
+    let weights = weights.chunks_exact(dim).cycle();
+    x.chunks_exact_mut(step).zip(weights).try_for_each(|(x, weight)| match norm {
+        Norm::Rms => k.rms_norm_inplace(Some(weight), eps, &mut x[..dim]),
+        Norm::Layer => k.layer_norm_inplace(Some(weight), None, eps, &mut x[..dim]),
+    })
+}
+
 /// Multiplies numbers by the sigmoid of their gates, if they have any.
 fn gate(k: &Kernels<f32>, gates: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
     const PART: usize = 64;
@@ -495,24 +509,39 @@ impl Attention {
         let k = crate::kernels::<f32>();
         let Heads { kv_heads, group, dim, step } = self.heads;
         let (q, kv) = (kv_heads * group * step, kv_heads * dim);
-        let half = shape.rot_dim / 2;
+        let (half, config) = (shape.rot_dim / 2, &weights.config);
         for row in of.row..of.row + of.tokens {
             // SAFETY: the caller's contract.
             let x = unsafe { self.from.row(row) };
             if let Some(bias) = weights.tensors.bias(layer) {
                 k.vec_add_inplace(bias, x)?;
             }
-            let end = if weights.config.qk_norm_whole { q } else { dim };
-            if let Some((of_q, of_k)) = weights.tensors.head_norms(layer).map(|both| both.split_at(end)) {
-                let mut heads = x[..q].chunks_exact_mut(step.max(end));
-                heads.try_for_each(|x| k.rms_norm_inplace(Some(of_q), eps, &mut x[..end]))?;
-                k.rms_norm_rows_inplace(of_k.len(), Some(of_k), eps, &mut x[q..q + kv])?;
+            let [cos, sin] = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
+            let rotate = |x: &mut [f32]| {
+                if half > 0 {
+                    let of_keys = RopeShape { heads: kv_heads, head_dim: dim, ..shape };
+                    k.rope_inplace(shape, cos, sin, &mut x[..q])?;
+                    k.rope_inplace(of_keys, cos, sin, &mut x[q..q + kv])?;
+                }
+                Ok::<_, KernelError>(())
+            };
+            if config.qk_norm_behind {
+                rotate(x)?;
             }
-            let angles = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
-            if half > 0 {
-                let of_keys = RopeShape { heads: kv_heads, head_dim: dim, ..shape };
-                k.rope_inplace(shape, angles[0], angles[1], &mut x[..q])?;
-                k.rope_inplace(of_keys, angles[0], angles[1], &mut x[q..q + kv])?;
+            if let Some(both) = weights.tensors.head_norms(layer) {
+                let (of_q, of_k) = both.split_at(match (config.qk_norm_whole, config.qk_norm_each) {
+                    (false, false) => dim,
+                    _ => kv_heads * group * dim,
+                });
+                let [(each, step), (each_k, step_k)] = match config.qk_norm_whole {
+                    true => [(q, q), (kv, kv)],
+                    false => [(dim, step), (dim, dim)],
+                };
+                norm_heads(&k, (config.norm, eps), (of_q, each), (&mut x[..q], step))?;
+                norm_heads(&k, (config.norm, eps), (of_k, each_k), (&mut x[q..q + kv], step_k))?;
+            }
+            if !config.qk_norm_behind {
+                rotate(x)?;
             }
         }
         // SAFETY: the caller's contract.

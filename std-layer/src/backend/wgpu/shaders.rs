@@ -124,6 +124,17 @@ pub(super) struct CacheShape {
     pub(super) gates: bool,
 }
 
+/// How heads are normed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct HeadNorm {
+    /// Whether that is the layer norm.
+    pub(super) centred: bool,
+    /// Whether each head has weights of its own.
+    pub(super) each: bool,
+    /// Whether weights multiply what is rotated.
+    pub(super) behind: bool,
+}
+
 /// Which positions of its sequence a row attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sight {
@@ -195,7 +206,7 @@ pub(super) enum Shader {
     Heads {
         shape: CacheShape,
         bias: bool,
-        norm: bool,
+        norm: Option<HeadNorm>,
         pairing: RopePairing,
         drafts: bool,
     },
@@ -369,6 +380,9 @@ impl Shader {
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::Heads { shape, bias, norm, pairing, drafts } => {
+                let of = norm.unwrap_or_default();
+                all.options(&[("CENTRED", of.centred), ("EACH", of.each), ("BEHIND", of.behind)]);
+                let norm = norm.is_some();
                 all.options(&[
                     ("BIAS", bias),
                     ("NORM", norm),

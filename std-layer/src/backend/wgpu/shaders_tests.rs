@@ -3,7 +3,7 @@
 use gllm_kernels_core::{QuantFormat, RopePairing};
 use wgpu::naga;
 
-use super::{CacheShape, Format, Shader, Sight};
+use super::{CacheShape, Format, HeadNorm, Shader, Sight};
 use crate::backend::KvType;
 use crate::model::{Gate, LinearAttention, Pooling};
 
@@ -86,7 +86,10 @@ fn all() -> Vec<Shader> {
             all.extend([Sight::Before, Sight::Path].map(|sight| attend((true, false, true, sight))));
             all.extend([false, true].map(|drafts| Shader::Join { shape, drafts }));
             all.push(Shader::Move { shape });
-            for (bias, norm) in [(false, false), (true, false), (false, true)] {
+            let norms = [(false, false, false), (true, true, false), (false, false, true)];
+            let norms = norms.map(|(centred, each, behind)| Some(HeadNorm { centred, each, behind }));
+            let plain = [false, true].map(|bias| (bias, None));
+            for (bias, norm) in plain.into_iter().chain(norms.map(|norm| (false, norm))) {
                 let pairings = [RopePairing::Adjacent, RopePairing::HalfSplit];
                 let heads = |pairing, drafts| Shader::Heads { shape, bias, norm, pairing, drafts };
                 all.extend(pairings.map(|pairing| heads(pairing, false)));

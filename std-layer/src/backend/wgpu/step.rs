@@ -4,7 +4,7 @@ use wgpu::{Buffer, CommandEncoder, ComputePass};
 
 use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE};
 use super::device::Gpu;
-use super::shaders::{Shader, Sight, MAX_GEMV_ROWS, THREADS};
+use super::shaders::{HeadNorm, Shader, Sight, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights, PART};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
@@ -399,7 +399,11 @@ impl Step for Recorder<'_> {
             shader: Shader::Heads {
                 shape,
                 bias: bias.is_some(),
-                norm: norms.is_some(),
+                norm: norms.map(|_| HeadNorm {
+                    centred: config.norm == Norm::Layer,
+                    each: config.qk_norm_each,
+                    behind: config.qk_norm_behind,
+                }),
                 pairing: rope.pairing,
                 drafts: self.sight == Sight::Path,
             },

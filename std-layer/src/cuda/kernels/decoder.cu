@@ -119,7 +119,7 @@ KERNEL_EARLY(decoder_norm, AddNormArgs, 1024) {
 
 struct HeadsArgs {
     // Of queries, keys and values: their rows, how far one is from the next, their biases if there are any, the weights of their norms if
-    // they are normed.
+    // they are normed: those of a head are `each` behind those of the head before.
     const f32* x[3];
     const f32* bias[3];
     const f32* norm[2];
@@ -140,7 +140,8 @@ struct HeadsArgs {
     // How far the queries of a head are behind those of the head before, in x.
     u32 step;
     // Rows of queries and of the cache have `room` elements for each head: `dim`, and zeros behind them.
-    u32 heads, kv_heads, dim, room, half, adjacent, angles, table_rows, table_len, pages, page_tokens, type;
+    // The norm is the layer norm if it is `centred`; its weights multiply what is rotated if they come `behind`.
+    u32 heads, kv_heads, dim, room, half, adjacent, each, centred, behind, angles, table_rows, table_len, pages, page_tokens, type;
     f32 eps;
 };
 // The type of a cache of codes of 8 bits, beside those of numbers.
@@ -172,7 +173,7 @@ KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
     u32 page = a.pages;
     if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
     const f32* bias = a.bias[kind] ? a.bias[kind] + head * a.dim : nullptr;
-    const f32* weight = kind < 2 ? a.norm[kind] : nullptr;
+    const f32* weight = kind < 2 && a.norm[kind] ? a.norm[kind] + head * a.each : nullptr;
     f32 v[EACH], add[EACH], w[EACH], c[EACH], s[EACH];
     const auto turns = [&](u32 i) { return kind < 2 && i < 2 * a.half; };
 #pragma unroll
@@ -187,15 +188,23 @@ KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
     }
     wait_for_inputs();
     const f32* x = a.x[kind] + static_cast<u64>(row) * a.stride[kind] + head * (kind == 0 ? a.step : a.dim);
-    f32 square = 0, *room = shared<f32>() + warp() * a.dim;
+    f32 sum = 0, square = 0, *room = shared<f32>() + warp() * a.dim;
 #pragma unroll
     for (u32 k = 0; k < EACH; k++) v[k] = lane() + WARP * k < a.dim ? x[lane() + WARP * k] + add[k] : 0;
+    if (weight && a.centred) {
+#pragma unroll
+        for (u32 k = 0; k < EACH; k++) sum += v[k];
+        const f32 mean = warp_reduce<Add>(sum) / static_cast<f32>(a.dim);
+#pragma unroll
+        for (u32 k = 0; k < EACH; k++)
+            if (lane() + WARP * k < a.dim) v[k] -= mean;
+    }
 #pragma unroll
     for (u32 k = 0; k < EACH; k++) square = fmaf(v[k], v[k], square);
     const f32 by = weight ? 1 / sqrtf(warp_reduce<Add>(square) / static_cast<f32>(a.dim) + a.eps) : 1;
 #pragma unroll
     for (u32 k = 0; k < EACH; k++) {
-        v[k] = v[k] * by * w[k];
+        v[k] = a.behind ? v[k] * by : v[k] * by * w[k];
         if (lane() + WARP * k < a.dim) room[lane() + WARP * k] = v[k];
     }
     sync_warp();
@@ -210,7 +219,7 @@ KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
     sync_warp();
 #pragma unroll
     for (u32 k = 0; k < EACH; k++)
-        if (lane() + WARP * k < a.dim) room[lane() + WARP * k] = v[k];
+        if (lane() + WARP * k < a.dim) room[lane() + WARP * k] = a.behind ? v[k] * w[k] : v[k];
     // A key or value without a page goes nowhere.
     if (kind > 0 && page >= a.pages) return;
     const u64 of_page = static_cast<u64>(head) * a.page_tokens + place % a.page_tokens;

@@ -293,6 +293,9 @@ impl Source<'_> {
             Ok::<_, String>(Self::number(of, "original_max_position_embeddings")?.unwrap_or(context))
         };
         match kind.as_str() {
+            Some("dynamic") if parameters.get("alpha").is_some() => {
+                self.set("rope.scaling.alpha", Value::F32(Self::positive(&parameters, "alpha")? as f32))?;
+            }
             Some("linear") => {
                 self.set("rope.scaling.type", Value::String("linear"))?;
                 let factor = Self::positive(&parameters, "factor")?;

@@ -5,7 +5,7 @@ use gllm_testkit::data::Source;
 
 use super::{bits, floats, gpu, nan, put, run, with_and_without};
 use crate::backend::wgpu::device::Gpu;
-use crate::backend::wgpu::shaders::{CacheShape, Shader, Sight};
+use crate::backend::wgpu::shaders::{CacheShape, HeadNorm, Shader, Sight};
 use crate::backend::KvType;
 use crate::model::Tree;
 
@@ -187,7 +187,7 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
     buffers.extend(bias.then_some((5, &on[1])));
     buffers.extend(norm.then_some((6, &on[2])));
     let constants = [&[stride as u32, eps.to_bits(), half as u32][..], &pages_at, &[sight_at]].concat();
-    let shader = Shader::Heads { shape, bias, norm, pairing, drafts };
+    let shader = Shader::Heads { shape, bias, norm: norm.then(HeadNorm::default), pairing, drafts };
     let groups = [heads + 2 * kv_heads, positions, 1];
     run(gpu, shader, &buffers, (4, &constants), groups, &on_x);
 

@@ -1,5 +1,5 @@
 // In front of attention, for one head of a row: bias (BIAS), norm (NORM) and rotation; keys and values go to the cache. Heads of queries come
-// first, then those of keys, then values. With PATH rows may be drafts that form trees: see `path.wgsl`.
+// first, then those of keys, then values. The norm is the layer norm with CENTRED; each head has weights of its own with EACH; these multiply what is rotated with BEHIND. With PATH rows may be drafts that form trees: see `path.wgsl`.
 struct Heads {
     stride: u32,
     eps: f32,
@@ -66,15 +66,35 @@ fn main(
     }
     workgroupBarrier();
 //#if NORM
+//#if CENTRED
+    var sum = 0.0;
+    for (var i = thread; i < DIM; i += THREADS) {
+        sum += v[i];
+    }
+    let mean = reduce(sum, thread) / f32(DIM);
+    if (head < HEADS + KV_HEADS) {
+        for (var i = thread; i < DIM; i += THREADS) {
+            v[i] -= mean;
+        }
+    }
+//#endif
     var squares = 0.0;
     for (var i = thread; i < DIM; i += THREADS) {
         squares += v[i] * v[i];
     }
     let by = 1.0 / sqrt(reduce(squares, thread) / f32(DIM) + a.eps);
+//#if EACH
+    let first = head * DIM;
+//#else
+    let first = select(DIM, 0u, head < HEADS);
+//#endif
     if (head < HEADS + KV_HEADS) {
-        let first = select(DIM, 0u, head < HEADS);
         for (var i = thread; i < DIM; i += THREADS) {
+//#if BEHIND
+            v[i] *= by;
+//#else
             v[i] *= by * weight[first + i];
+//#endif
         }
     }
     workgroupBarrier();
@@ -93,6 +113,14 @@ fn main(
         }
     }
     workgroupBarrier();
+//#if BEHIND
+    if (head < HEADS + KV_HEADS) {
+        for (var i = thread; i < DIM; i += THREADS) {
+            v[i] *= weight[first + i];
+        }
+    }
+    workgroupBarrier();
+//#endif
     if (head < HEADS) {
         for (var i = thread; i < DIM; i += THREADS) {
             heads[start + i] = v[i];
