@@ -52,6 +52,16 @@ TESTS = {
             "rope.scaling.original_context_length": 64,
         },
     ),
+    # As in the 31B: layers without a window have fewer and larger heads, a part of which is rotated, and keys for values.
+    "tiny-gemma4": dict(
+        architecture="gemma4",
+        layers=7,
+        head_dim=64,
+        tied=True,
+        kv_heads=1,
+        local=(2, 32),
+        keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
+    ),
     "tiny-gemma": dict(architecture="gemma", tied=True),
     "tiny-gemma2": dict(
         architecture="gemma2",
@@ -243,6 +253,7 @@ KEYS = {
         "rope.scaling.original_context_length": 4096,
     },
     "cohere2": {"attention.sliding_window": 4096, "logit_scale": 0.25},
+    "gemma4": {"attention.sliding_window": 1024, "final_logit_softcapping": 30.0},
 }
 
 # Where blocks have their scales (f16; a power of two in MXFP4), and how far numbers spread where a scale is 1 and all other bits are random.
@@ -330,10 +341,11 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, local=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
-    texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own."""
+    texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `local`: of Gemma 4,
+    heads of keys of layers with a window, which all but every third one have, and the elements of each of their heads."""
     m = Writer(path, architecture, seed)
     m.file.add_name("random weights")
     m.key("block_count", layers)
@@ -341,7 +353,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     m.key("embedding_length", width)
     m.key("feed_forward_length", between)
     m.key("attention.head_count", heads)
-    m.key("attention.head_count_kv", kv_heads)
+    if not local:
+        m.key("attention.head_count_kv", kv_heads)
     m.key("attention.key_length", head_dim)
     m.key("attention.value_length", head_dim)
     m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS else 'rms_'}epsilon", 1e-5)
@@ -364,6 +377,13 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if architecture in SHARED:
         m.key("expert_shared_feed_forward_length", between)
     told = keys or {}
+    if local:
+        pattern = [i % 3 < 2 for i in range(layers)]
+        told = {"attention.head_count_kv": [local[0] if is_local else kv_heads for is_local in pattern], "attention.sliding_window_pattern": pattern, "embedding_length_per_layer_input": 0} | told
+        for key, value in (("key_length", local[1]), ("value_length", local[1])):
+            m.key(f"attention.{key}_swa", value)
+        m.key("rope.dimension_count_swa", local[1])
+        m.key("rope.freq_base_swa", 10000.0)
     for key, value in told.items():
         m.key(key, value)
     m.tokenizer(vocabulary)
@@ -381,7 +401,9 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if longrope:
         for name, most in (("short", 2), ("long", 16)):
             m.file.add_tensor(f"rope_factors_{name}.weight", np.linspace(1, most, rotated // 2, dtype=np.float32))
-    queries, keys = heads * head_dim, kv_heads * head_dim
+    if local:
+        # A quarter of a head turns; the divisors of the other frequencies are as in Gemma's files.
+        m.file.add_tensor("rope_freqs.weight", np.where(np.arange(rotated // 2) < rotated // 8, 1, 1e30).astype(np.float32))
     fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"), architecture in ("phi3", "chatglm", "glm4")
 
     def norm(name):
@@ -391,6 +413,9 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
 
     for i in range(layers):
         layer = f"blk.{i}."
+        is_local = local and pattern[i]
+        own_heads, own_dim = local if is_local else (kv_heads, head_dim)
+        queries, keys = heads * own_dim, own_heads * own_dim
         if architecture not in ("olmo2", "exaone4"):
             norm(layer + "attn_norm")
         is_linear = linear and (i + 1) % period
@@ -398,6 +423,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             linear_attention(m, kind, i, width, *linear)
         # Of each head, its gates follow its queries.
         inputs = [("attn_q", queries * (2 if architecture in HYBRID else 1), width), ("attn_k", keys, width), ("attn_v", keys, width)]
+        if local and not is_local:
+            inputs.pop()
         if fused_qkv:
             inputs = [("attn_qkv", queries + 2 * keys, width)]
         for role, rows, cols in [] if is_linear else inputs + [("attn_output", width, queries)]:
@@ -405,14 +432,18 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox") or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe") + WHOLE_NORMS + HYBRID and not is_linear:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe") + WHOLE_NORMS + HYBRID and not is_linear:
             whole = architecture in WHOLE_NORMS
-            m.vector(layer + "attn_q_norm.weight", queries if whole else head_dim, 1)
-            m.vector(layer + "attn_k_norm.weight", keys if whole else head_dim, 1)
+            # Of Gemma 4 they contain the scale of scores.
+            mean = own_dim**-0.5 if local else 1
+            m.vector(layer + "attn_q_norm.weight", queries if whole else own_dim, mean, 0.1 * mean)
+            m.vector(layer + "attn_k_norm.weight", keys if whole else own_dim, 1)
         if each:
             m.vector(layer + "attn_q_norm.weight", (heads, head_dim), 1)
             m.vector(layer + "attn_k_norm.weight", (kv_heads, head_dim), 1)
-        if architecture in ("gemma2", "gemma3", "glm4", "exaone4", "olmo2"):
+        if local:
+            m.vector(layer + "layer_output_scale.weight", 1, 0.7)
+        if architecture in ("gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
@@ -597,9 +628,10 @@ def main():
     kv_heads = max(1, heads // 8)
     # As wide as the model, and twice as wide for values.
     linear = (a.dim // 128, a.dim // 64, 128) if a.architecture in HYBRID else None
+    local = (kv_heads, 64) if a.architecture == "gemma4" else None
     # As llama.cpp expects it.
     each = a.architecture == "command-r" and a.layers >= 64
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, keys=keys)
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, keys=keys)
 
 
 main()

@@ -65,7 +65,7 @@ NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm"
 # softmax, 2 is sigmoid.
 DEEPSEEK = {"glm4moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "minimax-m2": 2}
 # Of so many layers the last one sees all positions, and the others those of a window.
-PERIODS = {"gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
+PERIODS = {"gemma4": 6, "gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Attention and the feed-forward network take the same numbers.
 PARALLEL = ("cohere2", "command-r", "gptneox", "falcon")
 # Activations of networks without a gate.
@@ -90,7 +90,7 @@ class Model:
         self.parallel = self.architecture in PARALLEL and self.get("use_parallel_residual", True)
         if self.architecture == "stablelm":
             self.parallel = "blk.0.ffn_norm.weight" not in self.tensors
-        self.scale = self.get("attention.scale", 0) or self.head_dim**-0.5
+        self.scale = self.get("attention.scale", 0) or (1.0 if self.architecture == "gemma4" else self.head_dim**-0.5)
         self.window = self.get("attention.sliding_window", 0)
         self.residual_scale = self.get("residual_scale", 1.0)
 
@@ -107,11 +107,26 @@ class Model:
             self.decoded[name] = dequantize(t.data, t.tensor_type).reshape(shape).astype(np.float32)
         return self.decoded[name]
 
+    def heads_of(self, layer):
+        """Heads of keys of a layer, and the elements of each of its heads."""
+        count = self.kv_heads[layer] if isinstance(self.kv_heads, list) else self.kv_heads
+        return count, self.get("attention.key_length_swa", self.head_dim) if self.is_local(layer) else self.head_dim
+
+    def is_local(self, layer):
+        """Whether a layer sees a window alone."""
+        if self.architecture not in PERIODS:
+            return self.architecture == "phi3"
+        period = self.get("attention.sliding_window_pattern", PERIODS[self.architecture])
+        by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period < period - 1
+        return self.window > 0 and by_period
+
     def frequencies(self, local, positions):
         """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
         dims = self.get("rope.dimension_count", self.head_dim)
-        local = local and self.architecture in ("gemma3", "olmo2")  # The others rotate alike in all layers.
+        local = local and self.architecture in ("gemma3", "gemma4", "olmo2")  # The others rotate alike in all layers.
         base = 10000.0 if local and self.gemma else self.get("rope.freq_base", 10000.0)
+        if local and self.architecture == "gemma4":
+            dims, base = self.get("rope.dimension_count_swa", dims), self.get("rope.freq_base_swa", base)
         i = np.arange(dims // 2)
         f = base ** (-2.0 * i / dims)
         if local:
@@ -259,13 +274,9 @@ class Model:
     def attention(self, x, layer):
         if self.weight(f"blk.{layer}.ssm_out.weight") is not None:
             return self.linear_attention(x, layer)
-        n = len(x)
-        local = self.architecture == "phi3"
-        if self.architecture in PERIODS:
-            period = self.get("attention.sliding_window_pattern", PERIODS[self.architecture])
-            by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period < period - 1
-            local = self.window > 0 and by_period
-        rows = [self.heads * self.head_dim, self.kv_heads * self.head_dim]
+        n, local = len(x), self.is_local(layer)
+        kv_heads, head_dim = self.heads_of(layer)
+        rows = [self.heads * head_dim, kv_heads * head_dim]
 
         def part(role, kind):
             """Weights of queries, keys or values, or their biases: in a tensor of its own, or in that of all three."""
@@ -292,15 +303,17 @@ class Model:
             return y if still else self.rotate(y, local)
 
         q = linear("attn_q", self.heads)
-        q, gate = q[..., : self.head_dim], q[..., self.head_dim :]
-        k = linear("attn_k", self.kv_heads)
+        q, gate = q[..., :head_dim], q[..., head_dim:]
+        k = linear("attn_k", kv_heads)
+        # What becomes keys may be values, too.
+        v = linear("attn_v", kv_heads) if f"blk.{layer}.attn_k.weight" not in self.tensors or f"blk.{layer}.attn_v.weight" in self.tensors else k
+        v = (norm(v, 1, self.eps) if self.architecture == "gemma4" else v).astype(np.float64)
         if self.architecture.startswith("hunyuan"):
             q, k = normed(rotated(q), "attn_q_norm"), normed(rotated(k), "attn_k_norm")
         else:
             q, k = rotated(normed(q, "attn_q_norm")), rotated(normed(k, "attn_k_norm"))
-        v = linear("attn_v", self.kv_heads).astype(np.float64)
         # Consecutive heads of queries share a head of keys and values.
-        k, v = (np.repeat(t, self.heads // self.kv_heads, axis=1) for t in (k, v))
+        k, v = (np.repeat(t, self.heads // kv_heads, axis=1) for t in (k, v))
         scores = softcap(np.einsum("ihd,jhd->hij", q, k) * self.scale, self.get("attn_logit_softcapping", 0))
         distance = np.arange(n)[:, None] - np.arange(n)
         window = self.window if local else 0
@@ -398,6 +411,8 @@ class Model:
             factor = np.float32(self.residual_scale)
             x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
             x = x + factor * normed(self.feed_forward(normed(x, before), layer), "post_ffw_norm")
+            scale = self.weight(f"blk.{layer}.layer_output_scale.weight")
+            x = x if scale is None else x * scale
         scale = self.get("logit_scale", 1.0)
         y = self.normed(x, "output_norm") @ self.output().T * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")

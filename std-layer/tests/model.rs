@@ -20,7 +20,7 @@ use draft::{
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{
-    Architecture, Classifier, Config, Experts, Gate, Groups, Layer, LinearAttention, Matrix, Model,
+    Architecture, Classifier, Config, Experts, Gate, Groups, KvHeads, Layer, LinearAttention, Matrix, Model,
     ModelError, Norm, NormWeights, Pooling, Rope, Scoring, Shared,
 };
 use gllm_kernels_std::AlignedVec;
@@ -81,7 +81,10 @@ fn every_architecture_has_its_configuration() {
         assert_eq!(c.experts, mixture.then_some(experts));
         let all: Vec<_> = c.layer.iter().map(|layer| layer.experts).collect();
         assert_eq!(all, [mixture && !deepseek, mixture, mixture, mixture, mixture, mixture, mixture]);
-        assert_eq!((c.architecture, c.attention_scale), (architecture, 0.25));
+        let gemma4 = name == "gemma4";
+        assert_eq!((c.architecture, c.attention_scale), (architecture, if gemma4 { 1.0 } else { 0.25 }));
+        let local_heads = gemma4.then_some(KvHeads { count: 4, dim: 8 });
+        assert_eq!((c.local_heads, c.value_norm, c.values_are_keys), (local_heads, gemma4, gemma4));
         if name == "minicpm" {
             // Where files do not say them, factors follow from 7 layers and a width of 32.
             let [added, logits] = [1.4f64 / 7f64.sqrt(), 256.0 / 32.0];
@@ -97,7 +100,7 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.logit_scale, 1.0);
         }
         let gate = match name {
-            "gemma" | "gemma2" | "gemma3" => Gate::GeluTanh,
+            "gemma" | "gemma2" | "gemma3" | "gemma4" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
             "starcoder2" => Gate::GeluTanh,
             "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
@@ -124,8 +127,8 @@ fn every_architecture_has_its_configuration() {
         );
         let qk_norm = has_whole_norms(name)
             || name.starts_with("qwen3")
-            || is(&["gemma3", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"]);
-        let post_norms = is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]);
+            || is(&["gemma3", "gemma4", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"]);
+        let post_norms = is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, has_whole_norms(name));
         let behind = name.starts_with("hunyuan");
@@ -173,6 +176,11 @@ fn every_architecture_has_its_configuration() {
             let local = Layer { window: Some(8), rope: 1, ..global };
             assert_eq!(c.layer, [local, local, local, local, local, global, local]);
             assert_eq!(c.windows(), [Some(8), None]);
+        } else if gemma4 {
+            assert_eq!(c.ropes, [rope(1e6), Rope { dims: 8, ..rope(1e4) }]);
+            let global = Layer { scale: Some(1.0), ..Layer::default() };
+            let local = Layer { window: Some(8), rope: 1, ..global };
+            assert_eq!(c.layer, [local, local, local, local, local, global, local]);
         } else if name == "smollm3" {
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let ropes: Vec<_> = c.layer.iter().map(|layer| layer.rope).collect();
@@ -229,8 +237,9 @@ fn weights_have_the_shapes_of_the_configuration() {
             if linear {
                 assert_eq!(inputs, [(16, 32), (16, 32), (32, 32), (32, 32)]);
             } else {
-                let queries = if c.attention_gates { 128 } else { 64 };
-                assert_eq!(inputs, [(queries, 32), (32, 32), (32, 32), (32, 64)]);
+                let mixed = 4 * c.heads_of(i).dim;
+                let queries = if c.attention_gates { 2 * mixed } else { mixed };
+                assert_eq!(inputs, [(queries, 32), (32, 32), (32, 32), (32, mixed)]);
             }
             let of_linear = l.linear.as_ref().map(|of| {
                 let decays = of.decays.iter().map(|&m| shape(m)).collect::<Vec<_>>();
@@ -256,7 +265,7 @@ fn weights_have_the_shapes_of_the_configuration() {
             let centred = c.norm == Norm::Layer && !normed;
             assert_eq!(len(&l.attention_norm_bias), only(centred, 32));
             assert_eq!(len(&l.ffn_norm_bias), only(centred && own, 32));
-            let of_heads = if c.qk_norm_whole { [64, 32] } else { [16, 16] };
+            let of_heads = if c.qk_norm_whole { [64, 32] } else { [c.heads_of(i).dim; 2] };
             assert_eq!([&l.q_norm, &l.k_norm].map(len), of_heads.map(|n| only(c.qk_norm && !linear, n)));
             let bias = c.attention_bias;
             assert_eq!(

@@ -1,6 +1,6 @@
 //! The operations that a step of a model consists of, which every backend implements ([`Step`]).
 
-use crate::model::{Config, LinearAttention, Pooling};
+use crate::model::{Config, KvHeads, LinearAttention, Pooling};
 
 /// An intermediate result: a row for each token of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,24 +38,33 @@ impl Slot {
 
     /// Elements of a row, in the layer in which it has most of them.
     pub fn width(self, config: &Config) -> usize {
-        let most = |linear| self.width_with(config, config.most_between(), linear);
-        config.linear_attention.as_ref().map_or(0, |linear| most(Some(linear))).max(most(None))
+        let local = config.local_heads.unwrap_or(config.heads_with(None));
+        let most = |heads, linear| self.width_with(config, (config.most_between(), heads), linear);
+        let linear = config.linear_attention.as_ref();
+        let of_linear = linear.map_or(0, |linear| most(local, Some(linear)));
+        of_linear.max(most(local, None)).max(most(config.heads_with(None), None))
     }
 
     /// Elements of a row in a layer.
     pub fn width_in(self, config: &Config, layer: usize) -> usize {
-        self.width_with(config, config.between(layer), config.linear_attention_of(layer))
+        let sizes = (config.between(layer), config.heads_of(layer));
+        self.width_with(config, sizes, config.linear_attention_of(layer))
     }
 
-    fn width_with(self, config: &Config, between: usize, linear: Option<&LinearAttention>) -> usize {
+    fn width_with(
+        self,
+        config: &Config,
+        (between, heads): (usize, KvHeads),
+        linear: Option<&LinearAttention>,
+    ) -> usize {
         match self {
             Self::Hidden | Self::Normed | Self::Delta => config.hidden,
             Self::Heads if linear.is_some() => {
                 linear.map_or(0, |l| l.channels() + l.values() + 2 * l.value_heads)
             }
             Self::Mixed if linear.is_some() => linear.map_or(0, |l| l.values()),
-            Self::Heads => config.heads * config.query_step() + 2 * config.kv_heads * config.head_dim,
-            Self::Mixed => config.heads * config.head_dim,
+            Self::Heads => config.heads * config.query_step(heads.dim) + 2 * heads.count * heads.dim,
+            Self::Mixed => config.heads * heads.dim,
             Self::Gates if !config.gated => between,
             Self::Gates => 2 * between,
             Self::Activated => between,
@@ -127,9 +136,9 @@ pub trait Step {
     fn outputs(&self) -> usize;
     /// `Hidden = embedding[token] * embedding_scale`, plus the rows of the first token type and of the token's position, where the model has them.
     fn embed(&mut self) -> Result<(), Self::Error>;
-    /// `Hidden += Delta`, which is normed before if `post` says so. For the result of a product in `Delta`. The next of [`norm`](Self::norm),
+    /// `Hidden = scale Hidden + Delta`, which is normed before if `post` says so. For the result of a product in `Delta`. The next of [`norm`](Self::norm),
     /// [`pass`](Self::pass) and [`renorm`](Self::renorm) may do it: one of them must follow before `Delta` is written again.
-    fn add(&mut self, post: Option<NormWeight>) -> Result<(), Self::Error>;
+    fn add(&mut self, post: Option<NormWeight>, scale: f32) -> Result<(), Self::Error>;
     /// `Normed = norm(Hidden)`, as [`Norm`](crate::model::Norm) has it.
     fn norm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
     /// `Normed = Hidden`.

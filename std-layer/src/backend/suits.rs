@@ -1,7 +1,7 @@
 //! Which models the kinds of backends can run, by their configurations alone. All errors are `Unsupported`.
 
 use super::BackendError;
-use crate::model::{Config, Norm};
+use crate::model::{Config, KvHeads, Norm};
 
 /// Refuses with the first of these reasons that applies.
 fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendError> {
@@ -26,11 +26,24 @@ fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
 /// Refuses models with parts or sizes that the kernels of CUDA and ROCm do not have.
 pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     check_for_gpus(config)?;
-    let (dim, keys) = (config.head_dim, config.kv_heads * config.head_dim);
-    let heads = format!("heads of {dim} elements on a GPU: they must be even, at most 256");
     let of_eight = |what: &str, n: usize| {
         let why = format!("{what} of {n} elements on a GPU: they must be a multiple of 8");
         (!n.is_multiple_of(8), why)
+    };
+    let of_heads = |window| {
+        let KvHeads { count, dim } = config.heads_with(window);
+        let keys = count * dim;
+        refuse([
+            (
+                dim > 256 || !dim.is_multiple_of(2),
+                format!("heads of {dim} elements on a GPU: they must be even, at most 256"),
+            ),
+            (
+                !keys.is_multiple_of(4),
+                format!("keys of {keys} elements on a GPU: they must be a multiple of 4"),
+            ),
+            of_eight("the queries of a token", config.heads * dim),
+        ])
     };
     let size = config.linear_attention.map_or(0, |linear| linear.size);
     let states =
@@ -39,14 +52,12 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     let shared = config.experts.and_then(|experts| experts.shared);
     refuse([
         (size > 128 || !size.is_multiple_of(4), states),
-        (dim > 256 || !dim.is_multiple_of(2), heads),
-        (!keys.is_multiple_of(4), format!("keys of {keys} elements on a GPU: they must be a multiple of 4")),
         of_eight("the residual stream", config.hidden),
         of_eight("the feed-forward network", config.intermediate),
         of_eight("the network beside experts", shared.map_or(0, |shared| shared.intermediate)),
         of_eight("an expert's feed-forward network", expert),
-        of_eight("the queries of a token", config.heads * dim),
-    ])
+    ])?;
+    config.windows().into_iter().try_for_each(of_heads)
 }
 
 /// Refuses models with parts that the shaders of wgpu do not have.

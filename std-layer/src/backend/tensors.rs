@@ -115,7 +115,8 @@ impl<P, V, E> Tensors<P, V, E> {
             let post_attention_norm = sum(&l.post_attention_norm, &l.attention_sum_norm)?;
             let post_ffn_norm = sum(&l.post_ffn_norm, &l.ffn_sum_norm)?;
             let mut optional = |x: Option<&[f32]>| x.map(|x| to.vector(x)).transpose();
-            let head_norms = optional(joined([&l.q_norm, &l.k_norm]).as_deref())?;
+            let norms = [&l.q_norm, &l.k_norm, &l.v_norm].map(|norm| norm.as_deref().unwrap_or(&[]));
+            let head_norms = optional(Some(&norms.concat()[..]).filter(|all| !all.is_empty()))?;
             let bias = optional(joined([&l.q_bias, &l.k_bias, &l.v_bias]).as_deref())?;
             let attention_output_bias = optional(l.output_bias.as_deref())?;
             let up_bias = optional(l.up_bias.as_deref())?;
@@ -212,7 +213,7 @@ impl<P, V, E> Tensors<P, V, E> {
         self.layers.iter().filter_map(|layer| layer.experts.as_ref())
     }
 
-    /// The weights of the norms of a layer's heads, or of all heads together: those of queries, then those of keys.
+    /// The weights of the norms of a layer's heads, or of all heads together: those of queries, then those of keys, then those of values if they have a norm.
     pub(super) fn head_norms(&self, layer: usize) -> Option<&V> {
         self.layers[layer].head_norms.as_ref()
     }

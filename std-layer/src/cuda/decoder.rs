@@ -152,8 +152,9 @@ pub(crate) struct Heads<'a> {
     pub(crate) step: usize,
     /// Biases of queries, keys and values, one behind the other.
     pub(crate) bias: Option<View<'a, f32>>,
-    /// Weights of the norms of queries, then of keys: of one head, or with `each` of all of them.
+    /// Weights of the norms of queries, then of keys, then of `values` if they are normed: of one head, or with `each` of all of them.
     pub(crate) norm: Option<View<'a, f32>>,
+    pub(crate) values: bool,
     pub(crate) each: bool,
     /// Whether the norm is the layer norm, and whether its weights multiply what is rotated.
     pub(crate) kind: Norm,
@@ -319,7 +320,11 @@ impl Ops {
         }
         let bias = self.parts("bias", how.bias, widths)?;
         let of_norm = |heads: usize| if how.each { heads * dim } else { dim };
-        let norm = self.parts("norm", how.norm, [heads, kv_heads].map(of_norm))?;
+        let of_values = if how.values { of_norm(kv_heads) } else { 0 };
+        let mut norm = self.parts("norm", how.norm, [of_norm(heads), of_norm(kv_heads), of_values])?;
+        if !how.values {
+            norm[2] = 0;
+        }
         if !how.rot_dim.is_multiple_of(2) || how.rot_dim > dim {
             return Err(bad("rot_dim", "even and at most head_dim"));
         }

@@ -38,6 +38,8 @@ pub enum Architecture {
     Gemma2,
     /// Gemma 3.
     Gemma3,
+    /// Gemma 4.
+    Gemma4,
     /// Phi 3, 3.5 and 4, but for mixtures of experts.
     Phi3,
     /// SmolLM 3.

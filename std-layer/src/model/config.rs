@@ -3,6 +3,8 @@
 //! Everything that depends on an architecture's name is decided here, once, when a file is opened. Whoever runs a
 //! model looks at the fields of [`Config`] and never at [`Architecture`].
 
+use std::borrow::Cow;
+
 use gllm_kernels_core::{RopeFreqs, RopePairing, RopeScaling};
 
 use super::architecture::{Architecture, Gate, Scoring};
@@ -201,8 +203,17 @@ impl LinearAttention {
     }
 }
 
+/// Heads of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvHeads {
+    /// How many there are; each serves as many consecutive query heads as the others.
+    pub count: usize,
+    /// Elements of a head, of queries, keys and values alike: an even number.
+    pub dim: usize,
+}
+
 /// The properties that differ from layer to layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Layer {
     /// Whether it has [`LinearAttention`]. Then it has no window, and no position embedding.
     pub linear: bool,
@@ -212,6 +223,8 @@ pub struct Layer {
     pub rope: usize,
     /// Whether its feed-forward network is that of [`Config::experts`].
     pub experts: bool,
+    /// Factor of the residual stream behind it, if there is one. [`LayerWeights::post_ffn_norm`](super::LayerWeights::post_ffn_norm) contains it.
+    pub scale: Option<f32>,
 }
 
 /// The configuration of a model. Sizes are counted in elements. None is zero, unless its documentation says so.
@@ -220,11 +233,11 @@ pub struct Layer {
 /// ```text
 /// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms
 /// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole; behind the next line if qk_norm_behind
-/// q, k    = rope(q), rope(k)
+/// q, k    = rope(q), rope(k)                       v = norm of each head without weights, if value_norm
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
 /// a       = output(s v)                            plus a bias if attention_output_bias;  output(s v * sigmoid(gates)) if attention_gates
 ///                                                  then norm(a) if post_norms;  x = x + a
-/// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f;  ffn(x) unless input_norms
+/// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f;  ffn(x) unless input_norms;  x = scale x if there is one
 /// ```
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
 /// `logits = softcap(logit_scale * output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
@@ -269,6 +282,8 @@ pub struct Config {
     pub kv_heads: usize,
     /// Elements of a head, of queries, keys and values alike. `heads * head_dim` may differ from `hidden`.
     pub head_dim: usize,
+    /// The heads of layers with a window, if they are not `kv_heads` of `head_dim` elements.
+    pub local_heads: Option<KvHeads>,
     /// Elements between the two halves of the feed-forward network of layers without experts; 0 if all layers have experts.
     pub intermediate: usize,
     /// The experts of each layer that has them.
@@ -328,6 +343,10 @@ pub struct Config {
     pub qk_norm_each: bool,
     /// Whether all heads of queries have one norm, `head_dim` elements of each of `heads` with a weight each, and all heads of keys another one.
     pub qk_norm_whole: bool,
+    /// Whether each head of values has an RMS norm, whose weights are all 1.
+    pub value_norm: bool,
+    /// Whether layers without a window have the products that become keys for values, too: as they are in front of norm and rotation.
+    pub values_are_keys: bool,
     /// Whether the results of attention and feed-forward network are normed before they are added to the residual stream.
     pub post_norms: bool,
     /// Whether queries, keys and values have biases.
@@ -373,13 +392,38 @@ impl Config {
         self.classifier.as_ref().map_or(self.vocabulary, |classifier| classifier.labels)
     }
 
-    /// How far the queries of a head are behind those of the head before, where their products are.
-    pub fn query_step(&self) -> usize {
+    /// The heads of layers with this window.
+    pub fn heads_with(&self, window: Option<usize>) -> KvHeads {
+        let own = self.local_heads.filter(|_| window.is_some());
+        own.unwrap_or(KvHeads { count: self.kv_heads, dim: self.head_dim })
+    }
+
+    /// The heads of a layer.
+    pub fn heads_of(&self, layer: usize) -> KvHeads {
+        self.heads_with(self.layer[layer].window)
+    }
+
+    /// Elements of the queries of a layer.
+    pub fn queries_of(&self, layer: usize) -> usize {
+        self.heads * self.heads_of(layer).dim
+    }
+
+    /// How far the queries of a head of `dim` elements are behind those of the head before, where their products are.
+    pub fn query_step(&self, dim: usize) -> usize {
         if self.attention_gates {
-            2 * self.head_dim
+            2 * dim
         } else {
-            self.head_dim
+            dim
         }
+    }
+
+    /// What it would be if all layers had the heads of this one.
+    pub(super) fn with_heads_of(&self, layer: usize) -> Cow<'_, Self> {
+        if self.local_heads.is_none() || self.layer[layer].window.is_none() {
+            return Cow::Borrowed(self);
+        }
+        let KvHeads { count: kv_heads, dim: head_dim } = self.heads_of(layer);
+        Cow::Owned(Self { kv_heads, head_dim, values_are_keys: false, ..self.clone() })
     }
 
     /// Elements between the two halves of the network that every token goes through in a layer, which is its feed-forward network or that beside its experts; 0 if

@@ -68,10 +68,10 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             // Of the residual stream without what attention gives, which is added before the network's result takes its place.
             step.norm(own)?;
             step.linear(Linear::GateUp(layer))?;
-            step.add(attended)?;
+            step.add(attended, 1.0)?;
             step.pass()?;
         } else {
-            step.add(attended)?;
+            step.add(attended, 1.0)?;
             if config.residual_norms {
                 step.renorm(NormWeight::PostAttention(layer))?;
             } else {
@@ -88,7 +88,7 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         if config.layer[layer].experts {
             step.experts(layer)?;
         }
-        step.add(post(NormWeight::PostFfn(layer)))?;
+        step.add(post(NormWeight::PostFfn(layer)), config.layer[layer].scale.unwrap_or(1.0))?;
         if config.residual_norms {
             step.renorm(NormWeight::PostFfn(layer))?;
         }

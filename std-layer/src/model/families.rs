@@ -56,6 +56,7 @@ const DECODER: Family = Family {
     input_norms: true,
     qk_norm: false,
     some_qk_norm: false,
+    value_norm: false,
     qk_norm_behind: false,
     qk_norm_each: false,
     qk_norm_whole: false,
@@ -72,6 +73,8 @@ const DECODER: Family = Family {
     ffn_norm_is_post_attention: false,
     logit_factor: false,
     embedding_by_width: false,
+    local_heads: false,
+    unscaled_scores: false,
     scores_by_width: None,
     norms_lack_one: false,
 };
@@ -121,7 +124,7 @@ const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DEC
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 49] = [
+static FAMILIES: [Family; 50] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -189,6 +192,23 @@ static FAMILIES: [Family; 49] = [
         qk_norm: true,
         post_norms: true,
         scores_by_width: Some(62),
+        ..GEMMA
+    },
+    Family {
+        architecture: Architecture::Gemma4,
+        gguf: "gemma4",
+        checkpoints: &[],
+        // Layers without windows have frequencies that are divided, most of them so far that nothing turns.
+        windows: Windows::Periodic {
+            period: 6,
+            usual: Window::Needed,
+            rotation: LocalRotation::Unscaled(Some(10_000.0)),
+        },
+        qk_norm: true,
+        value_norm: true,
+        local_heads: true,
+        unscaled_scores: true,
+        post_norms: true,
         ..GEMMA
     },
     Family {

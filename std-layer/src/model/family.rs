@@ -40,6 +40,7 @@ pub(super) struct Family {
     /// Whether these norms are behind the rotation, and whether each head has weights of its own.
     pub(super) qk_norm_behind: bool,
     pub(super) qk_norm_each: bool,
+    pub(super) value_norm: bool,
     /// Whether these norms are of all heads together.
     pub(super) qk_norm_whole: bool,
     /// Whether queries have gates, and which layers linear attention.
@@ -61,6 +62,10 @@ pub(super) struct Family {
     pub(super) logit_factor: bool,
     /// Whether embeddings are multiplied by the square root of their length.
     pub(super) embedding_by_width: bool,
+    /// Whether layers with a window may have heads of their own, and layers without one keys for values.
+    pub(super) local_heads: bool,
+    /// Whether scores are not scaled.
+    pub(super) unscaled_scores: bool,
     /// The number of layers of a model whose scores are scaled by the width of the model instead of that of a head, which no key says.
     pub(super) scores_by_width: Option<usize>,
     /// Whether checkpoints have weights of norms that lack 1.

@@ -3,6 +3,7 @@
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
 use super::family::{Family, LocalRotation, Window, Windows};
+use super::heads::Heads;
 use super::keys::{Metadata, LARGEST};
 use super::mixture::Networks;
 use super::names::Naming;
@@ -16,7 +17,7 @@ const WINDOW: &str = ".attention.sliding_window";
 const ALIBI: f32 = 8.0;
 
 /// Texts of tokens that end a turn or a text, beside those that the metadata name. (The list of llama.cpp.)
-const STOPS: [&str; 14] = [
+const STOPS: [&str; 16] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -31,6 +32,8 @@ const STOPS: [&str; 14] = [
     "_<EOT>",
     "<|end_of_text|>",
     "<end_of_utterance>",
+    "<turn|>",
+    "<|tool_response>",
 ];
 
 impl<'a> Metadata<'a> {
@@ -86,12 +89,12 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The position embeddings that layers use, the first of which is `global`, and which layer uses which of them within which window;
-    /// `mixtures` says which have experts.
+    /// The position embeddings that layers use, the first of which is `global`, and which layer uses which of them within which window, where `local_dims` elements are
+    /// rotated; `mixtures` says which have experts.
     fn layers(
         &self,
         family: &Family,
-        global: Rope,
+        (global, local_dims): (Rope, usize),
         mixtures: Vec<bool>,
     ) -> Result<(Vec<Rope>, Vec<Layer>), ModelError> {
         let layer = |experts| Layer { experts, ..Layer::default() };
@@ -121,7 +124,7 @@ impl<'a> Metadata<'a> {
             LocalRotation::Unscaled(usual) => {
                 let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
                 let theta = said.or(*usual).unwrap_or(ropes[0].theta);
-                Rope { theta, scaling, factors, attention_factor, ..ropes[0] }
+                Rope { theta, dims: local_dims, scaling, factors, attention_factor, ..ropes[0] }
             }
             _ => Rope { theta: said.unwrap_or(ropes[0].theta), ..ropes[0].clone() },
         };
@@ -145,7 +148,7 @@ impl<'a> Metadata<'a> {
     }
 
     /// Which layers have a window: as the file says of each, or all but the last one of each period; without periods all.
-    fn local_layers(&self, layers: usize, period: u64) -> Result<Vec<bool>, ModelError> {
+    pub(super) fn local_layers(&self, layers: usize, period: u64) -> Result<Vec<bool>, ModelError> {
         const PATTERN: &str = ".attention.sliding_window_pattern";
         if let Some(each) = self.get(PATTERN).and_then(|v| v.as_array()) {
             let all: Option<Vec<bool>> = each.iter().map(|v| v.as_bool()).collect();
@@ -312,34 +315,7 @@ impl Config {
             Naming::HuggingFace => layers,
         };
         let hidden = meta.needed_size(".embedding_length")?;
-        let heads = meta.needed_size(".attention.head_count")?;
-        let kv_heads = meta.size(".attention.head_count_kv")?.unwrap_or(heads);
-        let of = |key: &str, value: usize, expected: String| {
-            Err(ModelError::BadValue { key: meta.key(key), value: value.to_string(), expected })
-        };
-        if heads % kv_heads != 0 {
-            return of(".attention.head_count_kv", kv_heads, format!("a divisor of the {heads} heads"));
-        }
-        let head_dim = match meta.size(".attention.key_length")? {
-            Some(dim) => dim,
-            None if hidden % heads == 0 => hidden / heads,
-            None => {
-                return of(
-                    ".attention.head_count",
-                    heads,
-                    format!("a divisor of the embedding length {hidden}"),
-                )
-            }
-        };
-        if head_dim % 2 != 0 {
-            return of(".attention.key_length", head_dim, "even".to_owned());
-        }
-        if heads as u64 * head_dim as u64 > LARGEST {
-            return of(".attention.head_count", heads, format!("at most {LARGEST} / {head_dim}"));
-        }
-        if let Some(value) = meta.size(".attention.value_length")?.filter(|&v| v != head_dim) {
-            return of(".attention.value_length", value, format!("the length of keys, {head_dim}"));
-        }
+        let Heads { count: heads, kv, local: local_heads } = meta.heads(family, [layers, hidden])?;
         let Networks { experts, intermediate, mixtures } = meta.networks(files, family, layers)?;
         let context = meta.needed_size(".context_length")?;
         let (norm, eps_key) = match family.layer_norms {
@@ -370,13 +346,11 @@ impl Config {
             Naming::Gguf => pairs.gguf,
             Naming::HuggingFace => pairs.checkpoint,
         });
-        let dims = match pairing {
-            None => 0,
-            Some(_) => meta.size(".rope.dimension_count")?.unwrap_or(head_dim),
+        let dims = pairing.map_or(Ok(0), |_| meta.rotated(".rope.dimension_count", kv.dim))?;
+        let local_dims = match local_heads {
+            Some(local) => meta.rotated(".rope.dimension_count_swa", local.dim)?,
+            None => dims,
         };
-        if dims % 2 != 0 || dims > head_dim {
-            return of(".rope.dimension_count", dims, format!("even and at most the head's {head_dim}"));
-        }
         let (scaling, attention_factor) = meta.scaling(context)?;
         let divisors = |name: &names::Name| {
             let read = |tensor: Tensor<'_>| {
@@ -403,11 +377,13 @@ impl Config {
         let attention_factor = if family.qk_norm_behind { Some(1.0) } else { attention_factor };
         let pairing = pairing.unwrap_or(RopePairing::HalfSplit);
         let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
-        let (ropes, mut layer) = meta.layers(family, global, mixtures)?;
+        let (ropes, mut layer) = meta.layers(family, (global, local_dims), mixtures)?;
+        let values_are_keys = meta.scaled_layers(files, family, &mut layer)?;
         let linear_attention = meta.linear_attention((family, files.naming()), &mut layer)?;
         let head_scale = match family.scores_by_width == Some(layers) {
             true => hidden / heads,
-            false => head_dim,
+            false if family.unscaled_scores => 1,
+            false => kv.dim,
         };
         let scale = meta.positive_or_none(".attention.scale")?;
         let attention_scale = scale.unwrap_or_else(|| 1.0 / (head_scale as f64).sqrt()) as f32;
@@ -427,8 +403,9 @@ impl Config {
             layers,
             predictors,
             heads,
-            kv_heads,
-            head_dim,
+            kv_heads: kv.count,
+            head_dim: kv.dim,
+            local_heads,
             intermediate,
             experts,
             context: longest.map_or(context, |longest| context.min(longest)),
@@ -458,6 +435,8 @@ impl Config {
             fused_qkv: linear_attention.is_none() && has(&names::QKV) || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
             qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
+            value_norm: family.value_norm,
+            values_are_keys,
             qk_norm_behind: family.qk_norm_behind,
             qk_norm_each: family.qk_norm_each,
             qk_norm_whole: family.qk_norm_whole,

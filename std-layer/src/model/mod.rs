@@ -15,6 +15,7 @@ mod error;
 mod families;
 mod family;
 mod generator;
+mod heads;
 mod keys;
 mod linear;
 mod metadata;
@@ -29,7 +30,8 @@ mod weights;
 
 pub use architecture::{Architecture, Gate, Scoring};
 pub use config::{
-    Classifier, Config, Experts, Groups, Layer, LinearAttention, LongFactors, Norm, Pooling, Rope, Shared,
+    Classifier, Config, Experts, Groups, KvHeads, Layer, LinearAttention, LongFactors, Norm, Pooling, Rope,
+    Shared,
 };
 pub use decoder::{decode, embed};
 pub use error::ModelError;

@@ -83,12 +83,12 @@ impl Name {
             Layers::Linear => config.layer[layer].linear,
             Layers::NotLinear => !config.layer[layer].linear,
         };
-        here && (self.needed)(config)
+        here && (self.needed)(&config.with_heads_of(layer))
     }
 
-    /// The dimensions, the contiguous one first. Where each expert has a tensor, this is about one of them.
-    pub(super) fn dims(&self, naming: Naming, config: &Config) -> Vec<u64> {
-        let mut dims = (self.dims)(config);
+    /// The dimensions of a layer's tensor, the contiguous one first. Where each expert has a tensor, this is about one of them.
+    pub(super) fn dims(&self, naming: Naming, config: &Config, layer: usize) -> Vec<u64> {
+        let mut dims = (self.dims)(&config.with_heads_of(layer));
         if self.is_of_expert(naming, config) {
             dims.pop();
         }
@@ -117,11 +117,11 @@ impl Name {
         }
     }
 
-    /// The name that the tensor of the first layer has if a model is not special.
-    pub(super) fn in_any(&self, naming: Naming) -> String {
+    /// The name that the tensor of a layer has if a model is not special.
+    pub(super) fn in_any(&self, naming: Naming, layer: usize) -> String {
         match naming {
-            Naming::Gguf => self.in_gguf(0),
-            Naming::HuggingFace => self.hf.replace("{}", "0"),
+            Naming::Gguf => self.in_gguf(layer),
+            Naming::HuggingFace => self.hf.replace("{}", &layer.to_string()),
         }
     }
 
@@ -141,7 +141,7 @@ fn mixed(c: &Config) -> usize {
     c.heads * c.head_dim
 }
 fn queries(c: &Config) -> usize {
-    c.heads * c.query_step()
+    c.heads * c.query_step(c.head_dim)
 }
 fn keys(c: &Config) -> usize {
     c.kv_heads * c.head_dim
@@ -277,7 +277,7 @@ pub(super) const K: Name =
 pub(super) const V: Name =
     name("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.value.weight")
-        .if_so(is_apart)
+        .if_so(|c| is_apart(c) && !c.values_are_keys)
         .not_linear();
 pub(super) const ATTENTION_OUTPUT: Name =
     name("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", |c| {
@@ -531,6 +531,10 @@ pub(super) const POST_FFN_NORM: Name =
     })
     .named_if(is_glm4, "model.layers.{}.post_mlp_layernorm.weight")
     .if_so(|c| c.post_norms);
+/// A factor of the residual stream.
+pub(super) const SCALE: Name =
+    name("blk.{}.layer_output_scale.weight", "model.layers.{}.layer_scalar", |_| vec![1])
+        .if_so(|c| c.layer[0].scale.is_some());
 pub(super) const ROPE_FACTORS: Name =
     name("rope_freqs.weight", "rope_freqs.weight", |c| vec![c.ropes[0].dims / 2])
         .if_so(|c| c.ropes[0].factors.is_some() && c.long_factors.is_none());
@@ -559,7 +563,7 @@ pub(super) static GLOBAL: [Name; 13] = [
     LONG_FACTORS,
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 53] = [
+pub(super) static LAYER: [Name; 54] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -613,4 +617,5 @@ pub(super) static LAYER: [Name; 53] = [
     SHARED[1],
     SHARED[2],
     POST_FFN_NORM,
+    SCALE,
 ];

@@ -11,7 +11,7 @@ use super::names::{self, Name, Naming};
 use super::weights::{
     ExpertWeights, FeedForward, HostWeights, LayerWeights, LinearWeights, Matrix, Network, NormWeights,
 };
-use super::{checkpoint, Config, LinearAttention, ModelError, Norm};
+use super::{checkpoint, Config, KvHeads, LinearAttention, ModelError, Norm};
 use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
@@ -35,7 +35,12 @@ impl<'a> Files<'a> {
 
     /// The tensor of this role, of the first layer if layers have one, whatever its shape.
     pub(super) fn named(&self, name: &Name) -> Option<Tensor<'_>> {
-        self.tensor(&name.in_any(self.naming))
+        self.of_any(name, 0)
+    }
+
+    /// The tensor of this role that a layer has if a model is not special.
+    pub(super) fn of_any(&self, name: &Name, layer: usize) -> Option<Tensor<'_>> {
+        self.tensor(&name.in_any(self.naming, layer))
     }
 
     pub(super) fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
@@ -81,7 +86,7 @@ impl<'a> Files<'a> {
 
     /// A tensor of the model's shape: of a layer, and of an expert if each has one.
     fn find(&self, config: &Config, name: &Name, at: [usize; 2]) -> Result<Tensor<'_>, ModelError> {
-        let (own, expected) = (name.of(self.naming, config, at), name.dims(self.naming, config));
+        let (own, expected) = (name.of(self.naming, config, at), name.dims(self.naming, config, at[0]));
         let Some(tensor) = self.tensor(&own) else {
             let hf = name.in_hf(config, at[0]);
             return Err(ModelError::MissingTensor { name: own, hf, expected });
@@ -246,7 +251,8 @@ impl<'a> Files<'a> {
             let gate = config.gated.then(|| matrix(gate)).transpose()?;
             Ok(Network { gate, up: matrix(up)?, down: matrix(down)? })
         };
-        let (queries, keys) = (config.heads * config.query_step(), config.kv_heads * config.head_dim);
+        let KvHeads { count, dim } = config.heads_of(layer);
+        let (queries, keys) = (config.heads * config.query_step(dim), count * dim);
         let sizes = [queries, keys, keys];
         let linear = config.linear_attention_of(layer);
         let [q, k, v] = match linear {
@@ -255,7 +261,10 @@ impl<'a> Files<'a> {
                 self.parts(config, &names::LINEAR_QKV, layer, rows)?
             }
             None if config.fused_qkv => self.parts(config, &names::QKV, layer, sizes)?,
-            None => [matrix(&names::Q)?, matrix(&names::K)?, matrix(&names::V)?],
+            None => {
+                let values = if names::V.needed(config, layer) { &names::V } else { &names::K };
+                [matrix(&names::Q)?, matrix(&names::K)?, matrix(values)?]
+            }
         };
         let [q_bias, k_bias, v_bias] = match optional(&names::QKV_BIAS)? {
             Some(all) => {
@@ -265,6 +274,11 @@ impl<'a> Files<'a> {
             None => [optional(&names::Q_BIAS)?, optional(&names::K_BIAS)?, optional(&names::V_BIAS)?],
         };
         let experts = config.experts.filter(|_| config.layer[layer].experts);
+        let mut post_ffn_norm = optional(&names::POST_FFN_NORM)?;
+        let scale = config.layer[layer].scale.unwrap_or(1.0);
+        post_ffn_norm.iter_mut().flatten().for_each(|weight| *weight *= scale);
+        // Its number is in the configuration; this is about its shape.
+        optional(&names::SCALE)?;
         Ok(LayerWeights {
             attention_norm: optional(&names::ATTENTION_NORM)?,
             attention_norm_bias: self.norm_bias(
@@ -279,6 +293,7 @@ impl<'a> Files<'a> {
             linear: linear.map(|linear| self.linear(config, linear, layer)).transpose()?,
             q_norm: optional(&names::Q_NORM)?,
             k_norm: optional(&names::K_NORM)?,
+            v_norm: config.value_norm.then(|| vec![1.0; dim]),
             q_bias,
             k_bias,
             v_bias,
@@ -312,7 +327,7 @@ impl<'a> Files<'a> {
                     shared_gate: optional(&names::SHARED_GATE)?,
                 }),
             },
-            post_ffn_norm: optional(&names::POST_FFN_NORM)?,
+            post_ffn_norm,
             ffn_sum_norm: norm(&names::FFN_SUM_NORM)?,
         })
     }
@@ -559,7 +574,7 @@ impl<'a> Model<'a> {
     pub fn verify(&self) -> Result<(), ModelError> {
         const ROWS: usize = 64;
         let naming = self.files.naming;
-        for (name, at) in self.names().filter(|(n, _)| n.dims(naming, &self.config).len() >= 2) {
+        for (name, at) in self.names().filter(|(n, at)| n.dims(naming, &self.config, at[0]).len() >= 2) {
             let bad = match self.files.matrix(&self.config, name, at)? {
                 Matrix::Quantised(w) => {
                     let starts: Vec<usize> = (0..w.rows()).step_by(ROWS).collect();

@@ -87,7 +87,7 @@ pub struct NormWeights {
     pub bias: Vec<f32>,
 }
 
-/// The weights of a layer; [`Config`](super::Config) says what is computed with them.
+/// The weights of a layer; [`Config`](super::Config) says what is computed with them. Its heads are those that [`heads_of`](super::Config::heads_of) says.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LayerWeights<'a> {
@@ -99,7 +99,7 @@ pub struct LayerWeights<'a> {
     pub q: Matrix<'a>,
     /// `kv_heads * head_dim x hidden`.
     pub k: Matrix<'a>,
-    /// `kv_heads * head_dim x hidden`.
+    /// `kv_heads * head_dim x hidden`; that of keys again where those are values, too.
     pub v: Matrix<'a>,
     /// `hidden x heads * head_dim`.
     pub output: Matrix<'a>,
@@ -110,6 +110,8 @@ pub struct LayerWeights<'a> {
     pub q_norm: Option<Vec<f32>>,
     /// `head_dim` elements, if `qk_norm`; `kv_heads * head_dim` if `qk_norm_whole` or `qk_norm_each`.
     pub k_norm: Option<Vec<f32>>,
+    /// `head_dim` ones, if `value_norm`.
+    pub v_norm: Option<Vec<f32>>,
     /// `heads * head_dim` elements, if `attention_bias`.
     pub q_bias: Option<Vec<f32>>,
     /// `kv_heads * head_dim` elements, if `attention_bias`.
@@ -136,7 +138,7 @@ pub struct LayerWeights<'a> {
     pub down_bias: Option<Vec<f32>>,
     /// The experts, if the layer has them.
     pub experts: Option<ExpertWeights<'a>>,
-    /// Behind the feed-forward network: `hidden` elements, if `post_norms`.
+    /// Behind the feed-forward network: `hidden` elements, if `post_norms`, times the layer's `scale` if there is one.
     pub post_ffn_norm: Option<Vec<f32>>,
     /// Behind the sum with the feed-forward network, if `residual_norms`.
     pub ffn_sum_norm: Option<NormWeights>,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 60] = [
+const SMALL: [&str; 61] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -25,6 +25,7 @@ const SMALL: [&str; 60] = [
     "gpt-oss",
     "gemma",
     "gemma2",
+    "gemma4",
     "phi3",
     "phi3-short",
     "smollm3",

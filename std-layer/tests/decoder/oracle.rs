@@ -68,12 +68,14 @@ pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
 
 /// What the output matrix multiplies.
 pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
-    let (dim, eps, group) = (config.head_dim, config.norm_eps, config.heads / config.kv_heads);
+    let eps = config.norm_eps;
     let embedding = rows(&weights.embedding);
     let scale = f64::from(config.embedding_scale);
     let mut xs: Vec<Vec<f64>> =
         tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
     for (w, layer) in weights.layers.iter().zip(&config.layer) {
+        let heads = config.heads_with(layer.window);
+        let (dim, group) = (heads.dim, config.heads / heads.count);
         let rope = &config.ropes[layer.rope];
         let rotate = |x: &mut [f64], p: usize| {
             let half = rope.dims / 2;
@@ -106,7 +108,8 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 let y = times(m, &h);
                 b.as_ref().map_or(y.clone(), |b| y.iter().zip(b).map(|(y, &b)| y + f64::from(b)).collect())
             };
-            let (mut q, mut k, v) = (biased(&wq, &w.q_bias), biased(&wk, &w.k_bias), biased(&wv, &w.v_bias));
+            let (mut q, mut k, mut v) =
+                (biased(&wq, &w.q_bias), biased(&wk, &w.k_bias), biased(&wv, &w.v_bias));
             let mut gates = Vec::new();
             if config.attention_gates && linear.is_none() {
                 let both: Vec<Vec<f64>> = q.chunks(dim).map(<[f64]>::to_vec).collect();
@@ -130,6 +133,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 if !config.qk_norm_behind {
                     x.chunks_mut(dim).for_each(|head| rotate(head, p));
                 }
+            }
+            if let Some(of) = &w.v_norm {
+                v.chunks_mut(dim).for_each(|part| part.copy_from_slice(&norm(part, of, eps)));
             }
             keys.push(k);
             values.push(v);
@@ -243,7 +249,8 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             if let Some(post) = &w.post_ffn_norm {
                 f = norm(&f, post, eps);
             }
-            *x = plus(x, &f);
+            let scale = f64::from(layer.scale.unwrap_or(1.0));
+            x.iter_mut().zip(&f).for_each(|(x, f)| *x = scale * *x + f);
         }
     }
     xs.iter().map(|x| normed(config, x, &weights.output_norm, &weights.output_norm_bias)).collect()

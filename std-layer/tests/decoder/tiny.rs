@@ -79,7 +79,7 @@ impl Tiny {
     /// The architectures that are neither in [`all`](Self::all) nor in [`mixtures`](Self::mixtures), nor gpt-oss. The first ones have parts that no others have: caps, factors of frequencies, layers
     /// that are not rotated, factors of sums, neighbours that are rotated in a part of a head, layers without norms in front of them, norms of all heads together, parallel
     /// layers with one norm and with two, layer norms with biases and without, networks without gates, squares as activations, norms of heads with weights of their own, and behind
-    /// the rotation.
+    /// the rotation, and layers with heads of their own.
     pub fn others() -> impl Iterator<Item = Self> {
         [
             ("gemma2", Some(QuantFormat::Q8_0)),
@@ -95,6 +95,7 @@ impl Tiny {
             ("nemotron", None),
             ("command-r", None),
             ("hunyuan-dense", None),
+            ("gemma4", None),
             ("gemma", None),
             ("minicpm", None),
             ("chatglm", Some(QuantFormat::F16)),
@@ -122,7 +123,7 @@ impl Tiny {
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(13)
+        Self::others().take(14)
     }
 
     /// Models most of whose layers have linear attention: with heads of values in either order, and experts.
@@ -218,7 +219,6 @@ impl Tiny {
     }
 
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut all = vec![
             ("token_embd".to_owned(), vec![self.hidden, self.vocabulary]),
             ("output_norm".to_owned(), vec![self.hidden]),
@@ -229,6 +229,8 @@ impl Tiny {
             all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
         }
         for l in 0..self.layers {
+            let (q, kv) = self.queries_and_keys(l);
+            let head_dim = q / self.heads;
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
             if !self.is(&["exaone4", "olmo2"]) {
                 add("attn_norm", &[self.hidden]);
@@ -253,7 +255,9 @@ impl Tiny {
             } else {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
                 add("attn_k", &[self.hidden, kv]);
-                add("attn_v", &[self.hidden, kv]);
+                if !(self.architecture == "gemma4" && l % 2 == 1) {
+                    add("attn_v", &[self.hidden, kv]);
+                }
             }
             if !self.is_linear(l) {
                 add("attn_output", &[q, self.hidden]);
@@ -294,7 +298,10 @@ impl Tiny {
                     add("ffn_gate_inp", &[hidden, count]);
                 }
             }
-            if self.is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]) {
+            if self.architecture == "gemma4" {
+                add("layer_output_scale", &[1]);
+            }
+            if self.is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
@@ -302,6 +309,7 @@ impl Tiny {
                 || self.is(&[
                     "qwen3",
                     "gemma3",
+                    "gemma4",
                     "qwen3moe",
                     "qwen3vl",
                     "qwen3vlmoe",
@@ -313,8 +321,8 @@ impl Tiny {
                     "hunyuan-moe",
                 ]);
             if normed && !self.is_linear(l) {
-                add("attn_q_norm", &[self.head_dim]);
-                add("attn_k_norm", &[self.head_dim]);
+                add("attn_q_norm", &[head_dim]);
+                add("attn_k_norm", &[head_dim]);
             }
             if self.architecture == "command-r" {
                 add("attn_q_norm", &[self.head_dim, self.heads]);
@@ -326,6 +334,8 @@ impl Tiny {
             }
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
+        // Architectures with biases have the same heads in all layers.
+        let (q, kv) = self.queries_and_keys(0);
         for l in (0..self.layers).filter(|&l| self.is_linear(l)) {
             all.push((format!("blk.{l}.ssm_dt.bias"), vec![VALUE_HEADS]));
             all.push((format!("blk.{l}.ssm_a"), vec![VALUE_HEADS]));
@@ -334,6 +344,9 @@ impl Tiny {
             for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
                 all.push((name.to_owned(), vec![self.rotated() / 2]));
             }
+        }
+        if self.architecture == "gemma4" {
+            all.push(("rope_freqs.weight".to_owned(), vec![self.rotated() / 2]));
         }
         if self.layer_norms().1 {
             let norms = all.iter().filter_map(|(name, dims)| Some((name.strip_suffix("norm.weight")?, dims)));
@@ -388,9 +401,16 @@ impl Tiny {
         all
     }
 
+    /// Elements of the queries and of the keys of a layer: of Gemma 4, each second one has half as many heads of keys, and heads of twice as many elements.
+    fn queries_and_keys(&self, layer: usize) -> (usize, usize) {
+        let more = if self.architecture == "gemma4" && layer % 2 == 1 { 2 } else { 1 };
+        (self.heads * self.head_dim * more, self.kv_heads * self.head_dim)
+    }
+
     /// Elements of a head that are rotated.
     fn rotated(&self) -> usize {
         match self.architecture {
+            "gemma4" => 2 * self.head_dim,
             "phi3" => self.head_dim * 3 / 4,
             "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" | "nemotron" => self.head_dim / 2,
             "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
@@ -424,13 +444,14 @@ impl Tiny {
             writer.set(&key, value).unwrap();
         };
         set("general.architecture", Value::String(self.architecture));
+        let head_dim = self.queries_and_keys(1).0 / self.heads;
         for (key, value) in [
             ("block_count", self.layers),
             ("embedding_length", self.hidden),
             ("attention.head_count", self.heads),
             ("attention.head_count_kv", self.kv_heads),
-            ("attention.key_length", self.head_dim),
-            ("attention.value_length", self.head_dim),
+            ("attention.key_length", head_dim),
+            ("attention.value_length", head_dim),
             ("feed_forward_length", self.intermediate),
             ("context_length", 4096),
             ("vocab_size", self.vocabulary),
@@ -438,6 +459,14 @@ impl Tiny {
             set(key, Value::U32(value as u32));
         }
         let epsilon = if self.layer_norms().0 { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
+        if self.architecture == "gemma4" {
+            set("attention.key_length_swa", Value::U32(self.head_dim as u32));
+            let kv = (0..self.layers).map(|l| Value::U32((self.kv_heads / (1 + l % 2)) as u32));
+            writer.set_array("gemma4.attention.head_count_kv", ValueType::U32, kv).unwrap();
+        }
+        let mut set = |key: &str, value: Value<'_>| {
+            writer.set(&format!("{}.{key}", self.architecture), value).unwrap();
+        };
         set(&format!("attention.{epsilon}"), Value::F32(1e-5));
         set("rope.freq_base", Value::F32(100_000.0));
         if let Some((count, used)) = self.experts {
@@ -460,7 +489,7 @@ impl Tiny {
             set("expert_group_used_count", Value::U32(if used == count { groups } else { 2 }));
         }
         set("rope.dimension_count", Value::U32(self.rotated() as u32));
-        let periodic = self.is(&["exaone4", "olmo2", "cohere2"]);
+        let periodic = self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }
@@ -482,6 +511,7 @@ impl Tiny {
         let numbers: &[(&str, f32)] = match self.architecture {
             // Small enough that they matter.
             "gemma2" => &[("attn_logit_softcapping", 2.0), ("final_logit_softcapping", 3.0)],
+            "gemma4" => &[("final_logit_softcapping", 3.0)],
             // What follows from being trained for four times as long texts, as LongRoPE has it: sqrt(1 + ln(4) / ln(1024)).
             "phi3" => &[("rope.scaling.attn_factor", 1.095_445_1)],
             "granite" | "granitemoe" | "minicpm" => &[
@@ -516,6 +546,9 @@ impl Tiny {
             } else if name.contains("sinks") {
                 // Above and below scores.
                 (3.0, 2.0)
+            } else if name.contains("attn_q_norm") && self.architecture == "gemma4" {
+                // They contain the scale of scores.
+                (0.05, 0.2)
             } else if name.contains("conv1d") {
                 (0.6, 0.2)
             } else if name.ends_with("ssm_a") {

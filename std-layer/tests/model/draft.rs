@@ -94,8 +94,11 @@ impl Draft {
         own(epsilon, Value::F32(1e-5));
         own("rope.freq_base", Value::F32(1e6));
         let is = |names: &[&str]| names.contains(&architecture);
-        if is(&["gemma2", "gemma3", "phi3", "gpt-oss", "exaone4", "olmo2", "cohere2"]) {
+        if is(&["gemma2", "gemma3", "gemma4", "phi3", "gpt-oss", "exaone4", "olmo2", "cohere2"]) {
             own("attention.sliding_window", Value::U32(8));
+        }
+        if architecture == "gemma4" {
+            own("attention.key_length_swa", Value::U32(8));
         }
         let hybrid = is_hybrid(architecture);
         if hybrid {
@@ -111,6 +114,10 @@ impl Draft {
             own("expert_shared_count", Value::U32(1));
             own("expert_shared_feed_forward_length", Value::U32(32));
         }
+        if architecture == "gemma4" {
+            let kv: Vec<_> = (0..layers).map(|i| Value::U32(if i == 5 { 2 } else { 4 })).collect();
+            d.set_array("gemma4.attention.head_count_kv", ValueType::U32, &kv);
+        }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
         if encoder {
@@ -125,6 +132,9 @@ impl Draft {
                 own("attn_norm.weight", &[32], T::F32);
             }
             let linear = hybrid && i % 4 != 3;
+            // Of Gemma 4, layers with a window have more and smaller heads, and the others keys for values.
+            let gemma4 = architecture == "gemma4";
+            let (queries, dim) = if gemma4 && i != 5 { (32, 8) } else { (64, 16) };
             if linear {
                 own("attn_qkv.weight", &[32, 64], T::Q4_0);
                 own("attn_gate.weight", &[32, 32], T::Q8_0);
@@ -142,12 +152,14 @@ impl Draft {
             } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
-                own("attn_q.weight", &[32, if hybrid { 128 } else { 64 }], T::F32);
+                own("attn_q.weight", &[32, if hybrid { 128 } else { queries }], T::F32);
                 own("attn_k.weight", &[32, 32], T::F16);
-                own("attn_v.weight", &[32, 32], T::BF16);
+                if !gemma4 || i != 5 {
+                    own("attn_v.weight", &[32, 32], T::BF16);
+                }
             }
             if !linear {
-                own("attn_output.weight", &[64, 32], T::Q4_0);
+                own("attn_output.weight", &[queries, 32], T::Q4_0);
             }
             let gpt_oss = architecture == "gpt-oss";
             let by_attention = is(&["gpt-oss", "seed_oss", "glm4moe"]);
@@ -217,18 +229,21 @@ impl Draft {
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
             }
-            if (is(&["gemma3", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"])
+            if (is(&["gemma3", "gemma4", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"])
                 || architecture.starts_with("qwen3"))
                 && !linear
             {
-                own("attn_q_norm.weight", &[16], T::F32);
-                own("attn_k_norm.weight", &[16], T::F16);
+                own("attn_q_norm.weight", &[dim], T::F32);
+                own("attn_k_norm.weight", &[dim], T::F16);
             }
             if has_whole_norms(architecture) {
                 own("attn_q_norm.weight", &[64], T::F32);
                 own("attn_k_norm.weight", &[32], T::F16);
             }
-            if is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]) {
+            if gemma4 {
+                own("layer_output_scale.weight", &[1], T::F32);
+            }
+            if is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
                 own("post_attention_norm.weight", &[32], T::F32);
                 own("post_ffw_norm.weight", &[32], T::F32);
             }

@@ -16,7 +16,7 @@ use super::rows::Rows;
 use super::team::Memory;
 use super::weights::CpuWeights;
 use crate::backend::KvType;
-use crate::model::{Config, Norm};
+use crate::model::{Config, KvHeads, Norm};
 
 /// Positions of a piece.
 const KV_PIECE: usize = 256;
@@ -92,6 +92,7 @@ impl Sight {
 #[derive(Debug)]
 pub(super) struct Shares {
     sight: Sight,
+    heads: Heads,
     chunks: Vec<Chunk>,
     /// For each row, the partial results of each of its KV heads. Empty if the results of chunks are complete.
     joins: Vec<Vec<Join>>,
@@ -125,9 +126,8 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    pub(super) fn of(config: &Config) -> Self {
-        let group = config.heads / config.kv_heads;
-        Self { kv_heads: config.kv_heads, group, dim: config.head_dim, step: config.query_step() }
+    pub(super) fn of(config: &Config, KvHeads { count, dim }: KvHeads) -> Self {
+        Self { kv_heads: count, group: config.heads / count, dim, step: config.query_step(dim) }
     }
 
     /// The queries, and their gates, of the heads of a token that share a KV head.
@@ -180,7 +180,7 @@ impl Shares {
         if !split {
             chunks.sort_by_key(|work| std::cmp::Reverse(work.pieces.len()));
         }
-        Self { sight, chunks, joins, partial_len, next: threads }
+        Self { sight, heads, chunks, joins, partial_len, next: threads }
     }
 
     pub(super) fn chunks(&self) -> usize {
@@ -196,15 +196,10 @@ impl Shares {
 /// The operands of a step's attention.
 #[derive(Debug)]
 pub(super) struct Attention {
-    pub(super) heads: Heads,
     pub(super) runs: Vec<TokenRun>,
     /// For each group of layers with the same window.
     pub(super) shares: Vec<Shares>,
     pub(super) blocks: Blocks,
-    /// Queries, keys and values.
-    pub(super) from: Rows,
-    /// Results.
-    pub(super) to: Rows,
     /// Memory for partial results.
     pub(super) partial: *mut f32,
     pub(super) scale: f32,
@@ -213,13 +208,25 @@ pub(super) struct Attention {
     pub(super) slopes: Vec<f32>,
 }
 
+/// What the attention of a layer works on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OfLayer {
+    pub(super) layer: usize,
+    /// Its group of layers with the same window.
+    pub(super) group: usize,
+    /// The sinks of its heads.
+    pub(super) sinks: Option<*const [f32]>,
+    /// Queries, keys and values.
+    pub(super) from: Rows,
+    /// Results.
+    pub(super) to: Rows,
+}
+
 /// The partial results of attention that are to be joined, row by row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joined {
     pub(super) attention: *const Attention,
-    pub(super) group: usize,
-    /// The sinks of the layer's heads.
-    pub(super) sinks: Option<*const [f32]>,
+    pub(super) of: OfLayer,
 }
 
 impl Joined {
@@ -236,10 +243,11 @@ impl Joined {
         // SAFETY: the caller's contract; places are those of the chunks.
         unsafe {
             let a = &*self.attention;
-            let Heads { group, dim, .. } = a.heads;
-            let sinks = self.sinks.map(|sinks| &*sinks);
-            let from = a.from.get(row..row + 1);
-            let joins = a.shares[self.group].joins[row].iter().zip(to.chunks_exact_mut(group * dim));
+            let shares = &a.shares[self.of.group];
+            let Heads { group, dim, .. } = shares.heads;
+            let sinks = self.of.sinks.map(|sinks| &*sinks);
+            let from = self.of.from.get(row..row + 1);
+            let joins = shares.joins[row].iter().zip(to.chunks_exact_mut(group * dim));
             for (head, (join, to)) in joins.enumerate() {
                 let part = |i: usize| {
                     let at = a.partial.add(join.first + i * join.step);
@@ -255,7 +263,7 @@ impl Joined {
                     k.attend_join(dim, all.reborrow(), part(i))?;
                 }
                 let sinks = sinks.map(|sinks| &sinks[head * group..][..group]);
-                finish(k, &all, sinks, a.heads.queries_of(from, head), to)?;
+                finish(k, &all, sinks, shares.heads.queries_of(from, head), to)?;
             }
         }
         Ok(())
@@ -317,24 +325,23 @@ fn with_sink(sink: f32, top: f32, sum: f32) -> f32 {
 }
 
 impl Attention {
-    /// Does a chunk of a group. `sinks` are those of the layer's heads.
+    /// Does a chunk of a layer's group.
     ///
     /// # Safety
-    /// What the fields name exists; the caches have the runs' tokens; nobody else uses the chunk's results.
+    /// What the fields name exists, and what those of the layer name; the caches have the runs' tokens; nobody else uses the chunk's results.
     pub(super) unsafe fn run(
         &self,
-        layer: usize,
-        at: (usize, usize),
-        sinks: Option<&[f32]>,
+        of: &OfLayer,
+        chunk: usize,
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
         // SAFETY: the caller's contract.
         unsafe {
             match self.blocks.kind {
-                KvType::F16 => self.attend::<Plain<f16>>(layer, at, sinks, memory),
-                KvType::Bf16 => self.attend::<Plain<bf16>>(layer, at, sinks, memory),
-                KvType::F32 => self.attend::<Plain<f32>>(layer, at, sinks, memory),
-                KvType::Q8_0 => self.attend::<Q8_0>(layer, at, sinks, memory),
+                KvType::F16 => self.attend::<Plain<f16>>(of, chunk, memory),
+                KvType::Bf16 => self.attend::<Plain<bf16>>(of, chunk, memory),
+                KvType::F32 => self.attend::<Plain<f32>>(of, chunk, memory),
+                KvType::Q8_0 => self.attend::<Q8_0>(of, chunk, memory),
             }
         }
     }
@@ -369,15 +376,16 @@ impl Attention {
     /// The contract of [`run`](Self::run); the cache has numbers of this type.
     unsafe fn attend<C: Cached>(
         &self,
-        layer: usize,
-        (group, chunk): (usize, usize),
-        sinks: Option<&[f32]>,
+        of: &OfLayer,
+        chunk: usize,
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
-        let shares = &self.shares[group];
+        let shares = &self.shares[of.group];
         let work = &shares.chunks[chunk];
-        let (run, Heads { group, dim, .. }) = (&self.runs[work.run], self.heads);
+        let (run, Heads { group, dim, .. }) = (&self.runs[work.run], shares.heads);
+        // SAFETY: the caller's contract.
+        let sinks = of.sinks.map(|sinks| unsafe { &*sinks });
         let queries = work.tokens.len() * group;
         let scratch = k.attend_scratch(queries, dim, PIECE_BLOCKS)?.size_unaligned();
         let len = C::len(dim)?;
@@ -392,9 +400,9 @@ impl Attention {
         for (t, token) in work.tokens.clone().enumerate() {
             spans[t * group..(t + 1) * group].fill(shares.sight.of(run, token));
             // SAFETY: the token's row, whose queries of this head lie side by side.
-            let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
+            let row = unsafe { of.from.get(run.row + token..run.row + token + 1) };
             let to = q[t * group * dim..][..group * dim].chunks_exact_mut(dim);
-            for ((from, _), to) in self.heads.queries_of(row, work.head).zip(to) {
+            for ((from, _), to) in shares.heads.queries_of(row, work.head).zip(to) {
                 k.vec_scale(self.scale, from, to)?;
             }
         }
@@ -418,7 +426,8 @@ impl Attention {
         };
         all.clear();
         // SAFETY: the caller's contract.
-        let blocks_of = |work, piece| unsafe { self.blocks_of::<C>(layer, shares.sight, work, piece, len) };
+        let blocks_of =
+            |work, piece| unsafe { self.blocks_of::<C>(of.layer, shares.sight, work, piece, len) };
         let (mut first, mut n, mut blocks) = blocks_of(work, work.pieces.start);
         for piece in work.pieces.clone() {
             // What is attended to next is asked for meanwhile.
@@ -446,13 +455,13 @@ impl Attention {
                 let part = Attended { sums: &mut all.sums[part], values };
                 // SAFETY: the row's elements of this head, which are the chunk's own.
                 let to = unsafe {
-                    let to = self.to.ptr.add((run.row + token) * self.to.width + work.head * group * dim);
+                    let to = of.to.ptr.add((run.row + token) * of.to.width + work.head * group * dim);
                     std::slice::from_raw_parts_mut(to, group * dim)
                 };
                 // SAFETY: the token's row, of which nobody writes anything now.
-                let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
+                let row = unsafe { of.from.get(run.row + token..run.row + token + 1) };
                 let sinks = sinks.map(|sinks| &sinks[work.head * group..][..group]);
-                finish(&k, &part, sinks, self.heads.queries_of(row, work.head), to)?;
+                finish(&k, &part, sinks, shares.heads.queries_of(row, work.head), to)?;
             }
         }
         Ok(())
@@ -501,19 +510,19 @@ impl Attention {
     /// What the fields name exists; nobody else uses these tokens' rows or blocks.
     pub(super) unsafe fn prepare(
         &self,
-        layer: usize,
+        layer: &OfLayer,
         of: BlockTokens,
         weights: &CpuWeights,
         (shape, angles, eps): (RopeShape, &Angles, f32),
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
-        let Heads { kv_heads, group, dim, step } = self.heads;
+        let Heads { kv_heads, group, dim, step } = self.shares[layer.group].heads;
         let (q, kv) = (kv_heads * group * step, kv_heads * dim);
         let (half, config) = (shape.rot_dim / 2, &weights.config);
         for row in of.row..of.row + of.tokens {
             // SAFETY: the caller's contract.
-            let x = unsafe { self.from.row(row) };
-            if let Some(bias) = weights.tensors.bias(layer) {
+            let x = unsafe { layer.from.row(row) };
+            if let Some(bias) = weights.tensors.bias(layer.layer) {
                 k.vec_add_inplace(bias, x)?;
             }
             let [cos, sin] = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
@@ -528,17 +537,22 @@ impl Attention {
             if config.qk_norm_behind {
                 rotate(x)?;
             }
-            if let Some(both) = weights.tensors.head_norms(layer) {
-                let (of_q, of_k) = both.split_at(match (config.qk_norm_whole, config.qk_norm_each) {
-                    (false, false) => dim,
-                    _ => kv_heads * group * dim,
-                });
+            if let Some(all) = weights.tensors.head_norms(layer.layer) {
+                let [of_q, of_k] = match config.qk_norm_whole || config.qk_norm_each {
+                    true => [kv_heads * group * dim, kv],
+                    false => [dim, dim],
+                };
+                let (of_q, rest) = all.split_at(of_q);
+                let (of_k, of_v) = rest.split_at(of_k);
                 let [(each, step), (each_k, step_k)] = match config.qk_norm_whole {
                     true => [(q, q), (kv, kv)],
                     false => [(dim, step), (dim, dim)],
                 };
                 norm_heads(&k, (config.norm, eps), (of_q, each), (&mut x[..q], step))?;
                 norm_heads(&k, (config.norm, eps), (of_k, each_k), (&mut x[q..q + kv], step_k))?;
+                if !of_v.is_empty() {
+                    norm_heads(&k, (config.norm, eps), (of_v, dim), (&mut x[q + kv..], dim))?;
+                }
             }
             if !config.qk_norm_behind {
                 rotate(x)?;
@@ -561,17 +575,17 @@ impl Attention {
     /// The contract of [`prepare`](Self::prepare).
     unsafe fn append<C: Cached>(
         &self,
-        layer: usize,
+        layer: &OfLayer,
         of: BlockTokens,
         [q, kv]: [usize; 2],
     ) -> Result<(), KernelError> {
-        let (dim, width) = (self.heads.dim, self.from.width);
-        let len = C::len(dim)?;
+        let Heads { kv_heads, dim, .. } = self.shares[layer.group].heads;
+        let (width, len) = (layer.from.width, C::len(dim)?);
         // SAFETY: the caller's contract.
-        let x = unsafe { self.from.get(of.row..of.row + of.tokens) };
-        for head in 0..self.heads.kv_heads {
+        let x = unsafe { layer.from.get(of.row..of.row + of.tokens) };
+        for head in 0..kv_heads {
             let rows = |at: usize| MatRef::with_strides(&x[at..], of.tokens, dim, width, 1);
-            let at = self.blocks.at(layer, of.run, head, of.first / KV_BLOCK);
+            let at = self.blocks.at(layer.layer, of.run, head, of.first / KV_BLOCK);
             // SAFETY: a block of the cache, which is the caller's.
             let block = unsafe { std::slice::from_raw_parts_mut(at.cast::<C::Cell>(), len) };
             let (keys, values) = (rows(q + head * dim)?, rows(q + kv + head * dim)?);

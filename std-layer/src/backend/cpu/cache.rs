@@ -4,7 +4,9 @@ use gllm_kernels_core::KV_BLOCK;
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences};
-use crate::model::{CacheError, Config, LinearAttention, PageCopy, Pages, PositionCopy, SequenceId};
+use crate::model::{
+    CacheError, Config, Group, KvHeads, LinearAttention, PageCopy, Pages, PositionCopy, SequenceId,
+};
 
 /// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
 ///
@@ -23,10 +25,8 @@ pub struct CpuKvCache {
     starts: Vec<usize>,
     /// The window of each layer, by which a cache is known to fit a model.
     layer_windows: Vec<Option<usize>>,
-    kv_heads: usize,
-    head_dim: usize,
-    /// Bytes of a block.
-    block: usize,
+    /// The heads of each group, and bytes of a block.
+    heads: Vec<(KvHeads, usize)>,
     /// Linear attention, if layers have it.
     linear: Option<LinearAttention>,
     /// Bytes of a page of each group.
@@ -65,18 +65,18 @@ pub(super) struct Blocks {
     tables: Vec<Vec<Vec<u32>>>,
     pub(super) kind: KvType,
     page_blocks: usize,
-    kv_heads: usize,
-    /// Bytes of a block.
-    bytes: usize,
+    /// The heads of each group, and bytes of a block.
+    heads: Vec<(KvHeads, usize)>,
 }
 
 impl Blocks {
     /// Where the block with a run's positions from `16 * block` on is.
     pub(super) fn at(&self, layer: usize, run: usize, head: usize, block: usize) -> *mut u8 {
-        let table = &self.tables[run][self.group_of[layer]];
-        let page = table[block / self.page_blocks] as usize;
-        let index = (page * self.kv_heads + head) * self.page_blocks + block % self.page_blocks;
-        self.layers[layer].wrapping_add(index * self.bytes)
+        let group = self.group_of[layer];
+        let (heads, bytes) = self.heads[group];
+        let page = self.tables[run][group][block / self.page_blocks] as usize;
+        let index = (page * heads.count + head) * self.page_blocks + block % self.page_blocks;
+        self.layers[layer].wrapping_add(index * bytes)
     }
 }
 
@@ -94,13 +94,17 @@ impl CpuKvCache {
         let (groups, group_of) = options.groups(max_tokens, config);
         let too_large =
             || BackendError::Unsupported(format!("a cache for {max_tokens} positions: too large"));
-        let block = options.kind.block_bytes(config.head_dim)?;
-        let page = [config.kv_heads, size / KV_BLOCK, block]
-            .into_iter()
-            .try_fold(1usize, usize::checked_mul)
-            .ok_or_else(too_large)?;
+        let heads_of = |group: &Group| {
+            let heads = config.heads_with(group.window);
+            Ok::<_, BackendError>((heads, options.kind.block_bytes(heads.dim)?))
+        };
+        let heads = groups.iter().map(heads_of).collect::<Result<Vec<_>, _>>()?;
+        let page = |&(heads, block): &(KvHeads, usize)| {
+            let sizes = [heads.count, size / KV_BLOCK, block];
+            sizes.into_iter().try_fold(1usize, usize::checked_mul).ok_or_else(too_large)
+        };
+        let mut page_bytes = heads.iter().map(page).collect::<Result<Vec<_>, _>>()?;
         let pages = options.pages(&groups, config)?;
-        let mut page_bytes = vec![page; groups.len()];
         page_bytes.extend(config.linear_attention.map(|linear| {
             // Each state starts on a cache line.
             (linear.state() * size_of::<f32>()).next_multiple_of(AlignedVec::<u8>::ALIGN)
@@ -123,9 +127,7 @@ impl CpuKvCache {
             memory: AlignedVec::zeroed(end),
             starts,
             layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            block,
+            heads,
             linear: config.linear_attention,
             page_bytes,
             workspace: Workspace {
@@ -147,7 +149,8 @@ impl CpuKvCache {
         let same = windows.eq(self.layer_windows.iter().copied())
             && linear.eq(self.group_of.iter().map(|&group| group == self.windows.len()))
             && config.linear_attention == self.linear;
-        if same && [config.kv_heads, config.head_dim] == [self.kv_heads, self.head_dim] {
+        let heads = self.windows.iter().map(|&window| config.heads_with(window));
+        if same && heads.eq(self.heads.iter().map(|of| of.0)) {
             return Ok(());
         }
         Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
@@ -157,7 +160,8 @@ impl CpuKvCache {
     pub fn bytes_at(&self, position: usize) -> usize {
         let of = |&group: &usize| match self.windows.get(group) {
             Some(window) => {
-                window.map_or(position + 1, |w| w.min(position + 1)) * self.kv_heads * self.block / KV_BLOCK
+                let (heads, block) = self.heads[group];
+                window.map_or(position + 1, |w| w.min(position + 1)) * heads.count * block / KV_BLOCK
             }
             None => self.page_bytes[group],
         };
@@ -180,14 +184,14 @@ impl CpuKvCache {
     pub(super) fn accept(&mut self, id: SequenceId, path: &[usize]) -> Result<(), BackendError> {
         for PositionCopy { group, from, to } in self.pages.accept(id, path)? {
             for (&start, _) in self.starts.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
-                for head in 0..self.kv_heads {
+                let (KvHeads { count, dim }, block) = self.heads[group];
+                for head in 0..count {
                     // Places, counted from the layer's first block on.
-                    let [from, to] = [from, to].map(|(page, slot)| {
-                        (page as usize * self.kv_heads + head) * self.options.page_tokens + slot
-                    });
-                    let end = start + (from.max(to) / KV_BLOCK + 1) * self.block;
+                    let [from, to] = [from, to]
+                        .map(|(page, slot)| (page as usize * count + head) * self.options.page_tokens + slot);
+                    let end = start + (from.max(to) / KV_BLOCK + 1) * block;
                     let memory = &mut self.memory[start..end];
-                    self.options.kind.relocate(self.head_dim, memory, from, to)?;
+                    self.options.kind.relocate(dim, memory, from, to)?;
                 }
             }
         }
@@ -222,8 +226,7 @@ impl CpuKvCache {
             tables,
             kind: self.options.kind,
             page_blocks: self.options.page_tokens / KV_BLOCK,
-            kv_heads: self.kv_heads,
-            bytes: self.block,
+            heads: self.heads.clone(),
         })
     }
 }

@@ -109,6 +109,8 @@ pub(super) struct NormOf {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Add {
     pub(super) delta: Rows,
+    /// Factor of the residual stream.
+    pub(super) scale: f32,
     pub(super) post: Option<(*const [f32], f32)>,
 }
 
@@ -270,6 +272,9 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
                     let delta = add.delta.row(row);
                     if let Some((post, eps)) = add.post {
                         k.rms_norm_inplace(Some(&*post), eps, delta)?;
+                    }
+                    if add.scale != 1.0 {
+                        k.vec_scale_inplace(add.scale, x)?;
                     }
                     k.vec_add_inplace(delta, x)?;
                 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
 
-use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, Sight, TokenRun};
+use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, OfLayer, Shares, Sight, TokenRun};
 use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
 use super::linear::Linear as LinearLayer;
@@ -24,16 +24,12 @@ enum Operation {
     /// Bias, norms and rotation of queries and keys, and writing keys and values to the cache, before a layer's attention. A
     /// chunk has the tokens of a block.
     Prepare {
-        layer: usize,
+        of: OfLayer,
         shape: RopeShape,
         angles: usize,
     },
     /// A layer's attention, with the chunks of the layer's group.
-    Attend {
-        layer: usize,
-        group: usize,
-        sinks: Option<*const [f32]>,
-    },
+    Attend(OfLayer),
     /// The convolution of a layer with linear attention, and the rest of it.
     Convolve(usize),
     AttendLinear(usize),
@@ -100,7 +96,7 @@ impl Work for Program {
             Operation::Rows(op) => op.rows.div_ceil(op.step),
             Operation::Product(product) => product.chunks(),
             Operation::Prepare { .. } => self.blocks.len(),
-            Operation::Attend { group, .. } => self.attention.shares[*group].chunks(),
+            Operation::Attend(of) => self.attention.shares[of.group].chunks(),
             Operation::Convolve(linear) => self.linear[*linear].chunks_to_convolve(),
             Operation::AttendLinear(linear) => self.linear[*linear].chunks_to_attend(),
             Operation::Experts { mixture, stage } => self.mixtures[*mixture].chunks(*stage),
@@ -117,16 +113,13 @@ impl Work for Program {
                     op.run(k, rows, memory)
                 }
                 Operation::Product(product) => product.run(k, chunk, memory),
-                Operation::Prepare { layer, shape, angles } => {
+                Operation::Prepare { of, shape, angles } => {
                     let weights = &*self.weights;
                     let (angles, eps) = (&self.angles[*angles], weights.config.norm_eps);
                     let rope = (*shape, angles, eps);
-                    self.attention.prepare(*layer, self.blocks[chunk], weights, rope)
+                    self.attention.prepare(of, self.blocks[chunk], weights, rope)
                 }
-                Operation::Attend { layer, group, sinks } => {
-                    let sinks = sinks.map(|sinks| &*sinks);
-                    self.attention.run(*layer, (*group, chunk), sinks, memory)
-                }
+                Operation::Attend(of) => self.attention.run(of, chunk, memory),
                 Operation::Convolve(linear) => self.linear[*linear].convolve(k, chunk),
                 Operation::AttendLinear(linear) => self.linear[*linear].attend(k, chunk, memory),
                 Operation::Experts { mixture, stage } => {
@@ -180,10 +173,11 @@ impl<'a> Recorder<'a> {
         let (model, kernels) = (&weights.config, crate::kernels::<f32>());
         let rows = tokens.len();
         let (sequences, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
-        let heads = Heads::of(model);
-        let sight = |window| Sight { window, causal: model.causal };
-        let shares: Vec<_> =
-            kv.windows.iter().map(|&window| Shares::new(sight(window), &runs, heads, threads)).collect();
+        let share = |&window: &Option<usize>| {
+            let sight = Sight { window, causal: model.causal };
+            Shares::new(sight, &runs, Heads::of(model, model.heads_with(window)), threads)
+        };
+        let shares: Vec<_> = kv.windows.iter().map(share).collect();
         let blocks = kv.blocks(&sequences)?;
         let state = |layer: usize| match model.layer[layer].linear {
             true => kv.states(layer, &sequences),
@@ -210,13 +204,7 @@ impl<'a> Recorder<'a> {
         let form = QgemmPlan::<f32>::prepared_bound(rows, widest)?.size();
         let rounded_len = 3 * form.next_multiple_of(LINE);
         let attention = Box::new(Attention {
-            heads,
             blocks,
-            from: Rows {
-                width: model.heads * model.query_step() + 2 * model.kv_heads * model.head_dim,
-                ..slots[&Slot::Heads]
-            },
-            to: Rows { width: model.heads * model.head_dim, ..slots[&Slot::Mixed] },
             partial: grow(&mut kv.workspace.partial, partial),
             scale: model.attention_scale,
             softcap: model.attention_softcap,
@@ -291,6 +279,13 @@ impl<'a> Recorder<'a> {
     /// The rows of a slot in a layer.
     fn rows_in(&self, slot: Slot, layer: usize) -> Rows {
         Rows { width: slot.width_in(&self.weights.config, layer), ..self.slots[&slot] }
+    }
+
+    /// What the attention of a layer works on.
+    fn of_layer(&self, layer: usize) -> OfLayer {
+        let sinks = self.weights.tensors.sinks(layer).map(|sinks| &raw const **sinks);
+        let [from, to] = [Slot::Heads, Slot::Mixed].map(|slot| self.rows_in(slot, layer));
+        OfLayer { layer, group: self.group_of[layer], sinks, from, to }
     }
 
     /// The weight of a norm that the model has.
@@ -409,10 +404,10 @@ impl Step for Recorder<'_> {
         Ok(())
     }
 
-    fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
+    fn add(&mut self, post: Option<NormWeight>, scale: f32) -> Result<(), BackendError> {
         let post = post.map(|norm| self.norm_weight(norm)).transpose()?;
         let post = post.map(|weight| (weight, self.weights.config.norm_eps));
-        self.add = Some(Add { delta: self.slots[&Slot::Delta], post });
+        self.add = Some(Add { delta: self.slots[&Slot::Delta], scale, post });
         Ok(())
     }
 
@@ -480,11 +475,11 @@ impl Step for Recorder<'_> {
         let rope = &config.ropes[angles];
         let shape = RopeShape {
             heads: config.heads,
-            head_dim: config.query_step(),
+            head_dim: config.query_step(config.heads_of(layer).dim),
             rot_dim: rope.dims,
             pairing: rope.pairing,
         };
-        self.push("heads", Operation::Prepare { layer, shape, angles });
+        self.push("heads", Operation::Prepare { of: self.of_layer(layer), shape, angles });
         Ok(())
     }
 
@@ -493,14 +488,12 @@ impl Step for Recorder<'_> {
             self.push("linear attention", Operation::AttendLinear(self.program.linear.len() - 1));
             return Ok(());
         }
-        let group = self.group_of[layer];
-        let sinks = self.weights.tensors.sinks(layer).map(|sinks| &raw const **sinks);
-        self.push("attention", Operation::Attend { layer, group, sinks });
-        if self.program.attention.shares[group].is_split() {
+        let of = self.of_layer(layer);
+        self.push("attention", Operation::Attend(of));
+        if self.program.attention.shares[of.group].is_split() {
             let attention: *const Attention = &*self.program.attention;
-            let work =
-                RowWork::Join { pieces: Joined { attention, group, sinks }, to: self.program.attention.to };
-            let (rows, step, out) = (self.rows, self.step(1), self.program.attention.to);
+            let work = RowWork::Join { pieces: Joined { attention, of }, to: of.to };
+            let (rows, step, out) = (self.rows, self.step(1), of.to);
             self.push("join", Operation::Rows(RowOp { rows, step, work, out, rounded: Vec::new() }));
         }
         Ok(())

@@ -18,7 +18,9 @@ use crate::cuda::{
     Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
     Stream, View,
 };
-use crate::model::{CacheError, Config, LinearAttention, PageCopy, Pages, PositionCopy, Rope, SequenceId};
+use crate::model::{
+    CacheError, Config, KvHeads, LinearAttention, PageCopy, Pages, PositionCopy, Rope, SequenceId,
+};
 
 /// Keys and values of several sequences in the memory of a GPU, and the memory that steps need for their intermediate results.
 #[derive(Debug)]
@@ -44,7 +46,13 @@ pub struct CudaKvCache {
     windows: Vec<Option<usize>>,
     /// Linear attention, if there is any, and which layers have it.
     linear: (Option<LinearAttention>, Vec<bool>),
-    shape: [usize; 2],
+    /// The heads of each layer.
+    heads: Vec<KvHeads>,
+}
+
+/// The heads of each layer.
+fn heads(config: &Config) -> impl Iterator<Item = KvHeads> + '_ {
+    (0..config.layers).map(|layer| config.heads_of(layer))
 }
 
 /// A step of single tokens, recorded.
@@ -304,7 +312,8 @@ impl CudaKvCache {
             if let Some(of) = config.linear_attention_of(layer) {
                 return Ok(LayerCache::States(Buffer::new(context, pages * of.state())?));
             }
-            let (kv_heads, head_dim) = (config.kv_heads, head_room(config));
+            let KvHeads { count: kv_heads, dim } = config.heads_of(layer);
+            let head_dim = head_room(dim);
             let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] };
             Ok::<_, CudaError>(LayerCache::Positions(KvCache::new(context, shape)?))
         };
@@ -330,7 +339,7 @@ impl CudaKvCache {
             pinned: None,
             windows: config.layer.iter().map(|layer| layer.window).collect(),
             linear: (config.linear_attention, config.layer.iter().map(|layer| layer.linear).collect()),
-            shape: [config.kv_heads, config.head_dim],
+            heads: heads(config).collect(),
         })
     }
 
@@ -340,7 +349,7 @@ impl CudaKvCache {
         let linear = config.layer.iter().map(|layer| layer.linear);
         let linear = config.linear_attention == self.linear.0 && linear.eq(self.linear.1.iter().copied());
         let same = windows.eq(self.windows.iter().copied()) && self.angles.ropes == config.ropes && linear;
-        if same && [config.kv_heads, config.head_dim] == self.shape {
+        if same && heads(config).eq(self.heads.iter().copied()) {
             return Ok(());
         }
         Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
@@ -349,18 +358,18 @@ impl CudaKvCache {
     /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
         let seen = |window: &Option<usize>| window.map_or(position + 1, |w| w.min(position + 1));
-        let (of_states, with_positions) =
-            (self.linear.1.iter().filter(|&&l| l).count(), |l: &(_, &bool)| !l.1);
-        let layers = self.windows.iter().zip(&self.linear.1).filter(with_positions);
-        let positions: usize = layers.map(|(window, _)| seen(window)).sum();
-        let states = of_states * self.linear.0.map_or(0, |linear| linear.state() * size_of::<f32>());
-        let [kv_heads, dim] = self.shape;
-        let head = match self.options.kind {
+        let state = self.linear.0.map_or(0, |linear| linear.state() * size_of::<f32>());
+        let head = |dim: usize| match self.options.kind {
             KvType::F32 => dim * size_of::<f32>(),
             KvType::F16 | KvType::Bf16 => dim * size_of::<u16>(),
             KvType::Q8_0 => dim + dim.div_ceil(32) * size_of::<u16>(),
         };
-        positions * 2 * kv_heads * head + states
+        let layers = self.windows.iter().zip(&self.linear.1).zip(&self.heads);
+        let of_layer = |((window, &linear), of): ((_, &bool), &KvHeads)| match linear {
+            true => state,
+            false => seen(window) * 2 * of.count * head(of.dim),
+        };
+        layers.map(of_layer).sum()
     }
 
     /// Makes room for a step's tokens; the copies that sharing asks for are queued.
@@ -495,9 +504,9 @@ impl CudaKvCache {
     }
 }
 
-/// Elements that the cache has for each head: kernels read eight at a time, so that zeros follow those of a head where it has no multiple of 8.
-pub(super) fn head_room(config: &Config) -> usize {
-    config.head_dim.next_multiple_of(8)
+/// Elements that the cache has for each head of `dim`: kernels read eight at a time, so that zeros follow those of a head where it has no multiple of 8.
+pub(super) fn head_room(dim: usize) -> usize {
+    dim.next_multiple_of(8)
 }
 
 /// Pieces of attention that a sequence of so many positions has, rounded up so that few recordings serve all lengths.

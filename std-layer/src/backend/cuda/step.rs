@@ -12,7 +12,7 @@ use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads};
 use crate::cuda::linear::Gates;
 use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
-use crate::model::{Config, LinearAttention, Norm, Pooling};
+use crate::model::{Config, KvHeads, LinearAttention, Norm, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
 const ATTENTION_ROWS: usize = 64;
@@ -217,9 +217,10 @@ impl<'a> Lowering<'a> {
         let slopes = self.weights.slopes.as_ref().map(Buffer::view);
         let all = if config.causal { Mask::Causal } else { Mask::Full };
         // Rows of heads as the cache has them; behind the last kernel they are as the model has them.
-        let (rows, m, dim) = (self.rows, self.m, head_room(config));
+        let own = config.heads_of(layer).dim;
+        let (rows, m, dim) = (self.rows, self.m, head_room(own));
         let (heads, width, window) = (config.heads, config.heads * dim, config.layer[layer].window);
-        let head = (config.head_dim, dim);
+        let head = (own, dim);
         let (scale, cap) = (config.attention_scale, config.attention_softcap);
         // In pieces, straight to whoever takes it; or row by row first.
         let ways = rows.ways(config);
@@ -306,7 +307,7 @@ impl<'a> Lowering<'a> {
                 let (first, stride) = products;
                 let gates = memory.floats(layout, Place::Heads, 0, len)?.into_view();
                 let gates = (gates.range(first + head.0..len)?, stride);
-                let (norm, step) = (None, config.query_step());
+                let (norm, step) = (None, config.query_step(own));
                 let how = Gates { x, dim: head.0, room: dim, rows: which, gates, step, norm, eps: 0.0 };
                 return ops.linear_gates(stream, how, memory.forms(layout, wanted, m)?);
             }
@@ -418,8 +419,9 @@ impl Step for Lowering<'_> {
         Ok(())
     }
 
-    fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
+    fn add(&mut self, post: Option<NormWeight>, scale: f32) -> Result<(), BackendError> {
         self.add = Some(post);
+        self.scale *= scale;
         self.bias = self.delta_bias.take();
         Ok(())
     }
@@ -481,11 +483,12 @@ impl Step for Lowering<'_> {
         }
         let rope = &config.ropes[config.layer[layer].rope];
         let product = weights.tensors.linear(Linear::Qkv(layer));
-        let (width, queries) = (Slot::Heads.width_in(config, layer), config.heads * head_room(config));
+        let KvHeads { count, dim } = config.heads_of(layer);
+        let (width, queries) = (Slot::Heads.width_in(config, layer), config.heads * head_room(dim));
         let norms = weights.tensors.head_norms(layer).map(Buffer::view);
         let mut uses = vec![(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
         // Queries and keys that are normed as a whole, which are products of their own.
-        let rows = [config.heads, config.kv_heads].map(|heads| heads * config.head_dim);
+        let rows = [config.heads, count].map(|heads| heads * dim);
         let (whole, of_heads) = if config.qk_norm_whole { (norms, None) } else { (None, norms) };
         if whole.is_some() {
             self.size(Place::NormedHeads, m * (rows[0] + rows[1]), 4);
@@ -512,6 +515,7 @@ impl Step for Lowering<'_> {
                 x: [part(0)?, part(1)?, part(2)?],
                 bias: weights.tensors.bias(layer).map(Buffer::view),
                 norm: of_heads,
+                values: config.value_norm,
                 each: config.qk_norm_each,
                 kind: config.norm,
                 behind: config.qk_norm_behind,
@@ -519,9 +523,9 @@ impl Step for Lowering<'_> {
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,
                 pairing: rope.pairing,
-                step: config.query_step(),
+                step: config.query_step(dim),
                 heads: config.heads,
-                dim: config.head_dim,
+                dim,
                 queries: memory.floats(layout, Place::Queries, 0, m * queries)?,
             };
             let tables = PageTables { pages: memory.tables[memory.group_of[layer]], len: memory.table_len };

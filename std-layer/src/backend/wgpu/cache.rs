@@ -14,7 +14,7 @@ use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS, TILE};
 use super::step::Place;
 use super::weights::PART;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
-use crate::model::{Config, Experts, LinearAttention, PageCopy, Pages, Rope, SequenceId};
+use crate::model::{Config, Experts, KvHeads, LinearAttention, PageCopy, Pages, Rope, SequenceId};
 
 /// Positions of a piece of attention.
 pub(super) const KV_PIECE: usize = 256;
@@ -117,7 +117,10 @@ pub struct WgpuKvCache {
     page_bytes: Vec<(u64, u64)>,
     /// For each layer its keys and values, or its states.
     pub(super) memory: Vec<Buffer>,
-    pub(super) shape: CacheShape,
+    /// Of each group of layers with keys and values.
+    pub(super) shapes: Vec<CacheShape>,
+    /// What they all hold, and positions of a page.
+    of_pages: (KvType, u32),
     /// Of each layer whether it has linear attention, and its window.
     layers: Vec<(bool, Option<usize>)>,
     linear: Option<LinearAttention>,
@@ -141,9 +144,8 @@ impl WgpuKvCache {
         options: &CacheOptions,
     ) -> Result<Self, BackendError> {
         let size = options.page_tokens;
-        if size == 0 || !size.is_multiple_of(16) || !config.head_dim.is_multiple_of(2) {
-            let what =
-                format!("pages of {size} positions and heads of {}: the first must be a multiple of 16, the second of 2", config.head_dim);
+        if size == 0 || !size.is_multiple_of(16) {
+            let what = format!("pages of {size} positions: their number must be a multiple of 16");
             return Err(BackendError::Unsupported(what));
         }
         if !matches!(options.kind, KvType::F16 | KvType::Bf16 | KvType::F32) {
@@ -151,15 +153,19 @@ impl WgpuKvCache {
             return Err(BackendError::Unsupported(what));
         }
         let (groups, group_of) = options.groups(max_tokens, config);
-        let shape = shape(config, options.kind, size as u32);
-        // Queries of a workgroup, in pairs; scores of 64 positions; 64 sums of pairs.
-        let (together, _) = shape.chunks();
-        let need = together * (8 * shape.pairs + 4 * 64) + 8 * 64;
-        if need > gpu.shared_bytes() {
-            let what = format!("bytes of memory of a workgroup, for heads of {}", config.head_dim);
-            return Err(BackendError::Limit { what, need: need.into(), allowed: gpu.shared_bytes().into() });
+        let windows = groups.iter().map(|group| group.window);
+        let shapes = shapes(config, windows, (options.kind, size as u32))?;
+        for shape in &shapes {
+            // Queries of a workgroup, in pairs; scores of 64 positions; 64 sums of pairs.
+            let (together, _) = shape.chunks();
+            let need = together * (8 * shape.pairs + 4 * 64) + 8 * 64;
+            if need > gpu.shared_bytes() {
+                let what = format!("bytes of memory of a workgroup, for heads of {}", 2 * shape.pairs);
+                let allowed = gpu.shared_bytes().into();
+                return Err(BackendError::Limit { what, need: need.into(), allowed });
+            }
         }
-        let mut page_bytes = vec![(4 * page_words(&shape) as u64, 2); groups.len()];
+        let mut page_bytes: Vec<_> = shapes.iter().map(|shape| (4 * page_words(shape) as u64, 2)).collect();
         let mut group_pages: Vec<_> = groups.iter().map(|group| group.pages).collect();
         if let Some(linear) = &config.linear_attention {
             page_bytes.push((4 * linear.state() as u64, 1));
@@ -177,7 +183,8 @@ impl WgpuKvCache {
             page_bytes,
             group_of,
             memory,
-            shape,
+            shapes,
+            of_pages: (options.kind, size as u32),
             layers: layers(config).collect(),
             linear: config.linear_attention,
             widths: Slot::ALL.map(|slot| slot.width(config)),
@@ -192,7 +199,7 @@ impl WgpuKvCache {
     /// Whether it was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         if layers(config).eq(self.layers.iter().copied())
-            && shape(config, self.shape.kind, self.shape.page_tokens) == self.shape
+            && shapes(config, config.windows(), self.of_pages)? == self.shapes
             && config.linear_attention == self.linear
             && (self.widths, self.experts) == (Slot::ALL.map(|slot| slot.width(config)), config.experts)
         {
@@ -203,12 +210,14 @@ impl WgpuKvCache {
 
     /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
-        let of_position = 2 * 4 * page_words(&self.shape) / self.shape.page_tokens as usize;
-        let of = |&(linear, window): &(bool, Option<usize>)| match self.linear.filter(|_| linear) {
-            Some(linear) => 4 * linear.state(),
-            None => window.map_or(position + 1, |w| w.min(position + 1)) * of_position,
+        let of = |(&(linear, window), &group): (&(bool, Option<usize>), &usize)| {
+            let Some(shape) = self.shapes.get(group).filter(|_| !linear) else {
+                return self.linear.map_or(0, |linear| 4 * linear.state());
+            };
+            let of_position = 2 * 4 * page_words(shape) / shape.page_tokens as usize;
+            window.map_or(position + 1, |w| w.min(position + 1)) * of_position
         };
-        self.layers.iter().map(of).sum()
+        self.layers.iter().zip(&self.group_of).map(of).sum()
     }
 
     /// Makes copies of pages that sequences shared.
@@ -321,7 +330,8 @@ impl WgpuKvCache {
         if let Some(arena) = &mut self.arena {
             if pieces > 1 && arena.partial.as_ref().is_none_or(|partial| partial.1 < pieces) {
                 let pieces = pieces.next_power_of_two();
-                let words = MAX_GEMV_ROWS * config.heads * pieces * (config.head_dim + 2);
+                let widest = self.shapes.iter().map(|shape| 2 * shape.pairs as usize).max().unwrap_or(0);
+                let words = MAX_GEMV_ROWS * config.heads * pieces * (widest + 2);
                 arena.partial = Some((gpu.storage("pieces of attention", 4 * words as u64)?, pieces));
                 arena.bind_groups.clear();
             }
@@ -361,16 +371,21 @@ impl WgpuKvCache {
     }
 }
 
-/// What the shaders of a model's cache are made for.
-fn shape(config: &Config, kind: KvType, page_tokens: u32) -> CacheShape {
-    CacheShape {
-        kind,
-        heads: config.heads as u32,
-        kv_heads: config.kv_heads as u32,
-        pairs: config.head_dim as u32 / 2,
-        page_tokens,
-        gates: config.attention_gates,
-    }
+/// What the shaders of layers with these windows are made for.
+fn shapes(
+    config: &Config,
+    windows: impl IntoIterator<Item = Option<usize>>,
+    (kind, page_tokens): (KvType, u32),
+) -> Result<Vec<CacheShape>, BackendError> {
+    let shape = |window| {
+        let KvHeads { count, dim } = config.heads_with(window);
+        if !dim.is_multiple_of(2) {
+            return Err(BackendError::Unsupported(format!("heads of {dim}: a multiple of 2")));
+        }
+        let (heads, kv_heads, pairs) = (config.heads as u32, count as u32, dim as u32 / 2);
+        Ok(CacheShape { kind, heads, kv_heads, pairs, page_tokens, gates: config.attention_gates })
+    };
+    windows.into_iter().map(shape).collect()
 }
 
 /// Of each layer whether it has linear attention, and its window.

@@ -40,11 +40,11 @@ pub(super) struct Moves {
 
 impl Moves {
     fn new(gpu: &Gpu, kv: &WgpuKvCache) -> Result<Self, BackendError> {
-        let pipeline = gpu.pipeline(Shader::Move { shape: kv.shape })?;
         let room = |_: &usize| Mirror::new(gpu, "moves of accepted drafts", 4 + 4 * Tree::MOST);
         let of_group = kv.group_pages.iter().map(room).collect::<Result<Vec<_>, _>>()?;
         let layer = |(memory, &group): (&Buffer, &usize)| {
             let buffers = [(0, memory), (1, &of_group[group].buffer)];
+            let pipeline = gpu.pipeline(Shader::Move { shape: kv.shapes[group] })?;
             gpu.bind(&pipeline, &buffers, (2, &[kv.group_pages[group] as u32]))
         };
         let of_layer = kv.memory.iter().zip(&kv.group_of).map(layer).collect::<Result<_, _>>()?;
@@ -70,12 +70,13 @@ impl WgpuKvCache {
             let words = [group.len() as u32, 0, 0, 0].into_iter().chain(group.iter().flat_map(each));
             moves.of_group[group[0].group].set(gpu, &words.collect::<Vec<_>>())?;
         }
-        let pipeline = gpu.pipeline(Shader::Move { shape: self.shape })?;
         let mut encoder = gpu.encoder()?;
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        pass.set_pipeline(&pipeline);
-        let pairs = self.shape.kv_heads * self.shape.pairs;
-        for layer in &moves.of_layer {
+        for (layer, &group) in moves.of_layer.iter().zip(&self.group_of) {
+            let shape = self.shapes[group];
+            let pipeline = gpu.pipeline(Shader::Move { shape })?;
+            pass.set_pipeline(&pipeline);
+            let pairs = shape.kv_heads * shape.pairs;
             pass.set_bind_group(0, layer, &[]);
             pass.dispatch_workgroups(pairs.div_ceil(THREADS as u32), 1, 1);
         }

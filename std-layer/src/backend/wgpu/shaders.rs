@@ -133,6 +133,8 @@ pub(super) struct HeadNorm {
     pub(super) each: bool,
     /// Whether weights multiply what is rotated.
     pub(super) behind: bool,
+    /// Whether values are normed, too.
+    pub(super) values: bool,
 }
 
 /// Which positions of its sequence a row attends to.
@@ -381,7 +383,12 @@ impl Shader {
             }
             Self::Heads { shape, bias, norm, pairing, drafts } => {
                 let of = norm.unwrap_or_default();
-                all.options(&[("CENTRED", of.centred), ("EACH", of.each), ("BEHIND", of.behind)]);
+                all.options(&[
+                    ("CENTRED", of.centred),
+                    ("EACH", of.each),
+                    ("BEHIND", of.behind),
+                    ("VALUES", of.values),
+                ]);
                 let norm = norm.is_some();
                 all.options(&[
                     ("BIAS", bias),

@@ -86,10 +86,12 @@ fn all() -> Vec<Shader> {
             all.extend([Sight::Before, Sight::Path].map(|sight| attend((true, false, true, sight))));
             all.extend([false, true].map(|drafts| Shader::Join { shape, drafts }));
             all.push(Shader::Move { shape });
-            let norms = [(false, false, false), (true, true, false), (false, false, true)];
-            let norms = norms.map(|(centred, each, behind)| Some(HeadNorm { centred, each, behind }));
-            let plain = [false, true].map(|bias| (bias, None));
-            for (bias, norm) in plain.into_iter().chain(norms.map(|norm| (false, norm))) {
+            let plain = HeadNorm::default();
+            let each = HeadNorm { centred: true, each: true, ..plain };
+            let behind = HeadNorm { behind: true, ..plain };
+            let norms = [plain, each, behind, HeadNorm { values: true, ..plain }].map(Some);
+            let without = [false, true].map(|bias| (bias, None));
+            for (bias, norm) in without.into_iter().chain(norms.map(|norm| (false, norm))) {
                 let pairings = [RopePairing::Adjacent, RopePairing::HalfSplit];
                 let heads = |pairing, drafts| Shader::Heads { shape, bias, norm, pairing, drafts };
                 all.extend(pairings.map(|pairing| heads(pairing, false)));

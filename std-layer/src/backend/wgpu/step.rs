@@ -33,6 +33,8 @@ pub(super) struct Recorder<'a> {
     exact: bool,
     /// What the next norm adds first: nothing, or what a norm may stand in front of.
     add: Option<Option<NormWeight>>,
+    /// Factor that it gives the residual stream before.
+    scale: f32,
 }
 
 /// Where in a model an operation is.
@@ -91,6 +93,7 @@ impl<'a> Recorder<'a> {
             sight,
             exact,
             add: None,
+            scale: 1.0,
         }
     }
 
@@ -270,7 +273,7 @@ impl<'a> Recorder<'a> {
                 buffers.push((6, tensors.norm_bias(norm).ok_or_else(missing)?));
             }
         }
-        let constants = [config.hidden as u32, stride, config.norm_eps.to_bits()];
+        let constants = [config.hidden as u32, stride, config.norm_eps.to_bits(), self.scale.to_bits()];
         self.run(Dispatch {
             shader: match norm {
                 Some(_) => Shader::Norm { add, post, layer, stays },
@@ -312,8 +315,8 @@ impl Step for Recorder<'_> {
         }
     }
 
-    fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
-        self.add = Some(post);
+    fn add(&mut self, post: Option<NormWeight>, scale: f32) -> Result<(), BackendError> {
+        (self.add, self.scale) = (Some(post), scale);
         Ok(())
     }
 
@@ -365,9 +368,10 @@ impl Step for Recorder<'_> {
         let (heads, stride) = self.slot(Slot::Heads)?;
         let rope = &config.ropes[config.layer[layer].rope];
         let group = self.kv.group_of[layer];
+        let shape = self.kv.shapes[group];
         let (bias, mut norms) = (weights.tensors.bias(layer), weights.tensors.head_norms(layer));
         if let Some(whole) = norms.take_if(|_| config.qk_norm_whole) {
-            let [queries, keys] = [config.heads, config.kv_heads].map(|n| (n * config.head_dim) as u32);
+            let [queries, keys] = [shape.heads, shape.kv_heads].map(|n| n * 2 * shape.pairs);
             self.run(Dispatch {
                 shader: Shader::NormHeads,
                 place: Place::Layer(layer),
@@ -394,7 +398,6 @@ impl Step for Recorder<'_> {
         let mut buffers = vec![(0, &heads), (1, &memory), (2, &table), (3, &angles)];
         buffers.extend(bias.map(|bias| (5, bias)));
         buffers.extend(norms.map(|norms| (6, norms)));
-        let shape = self.kv.shape;
         self.run(Dispatch {
             shader: Shader::Heads {
                 shape,
@@ -403,6 +406,7 @@ impl Step for Recorder<'_> {
                     centred: config.norm == Norm::Layer,
                     each: config.qk_norm_each,
                     behind: config.qk_norm_behind,
+                    values: config.value_norm,
                 }),
                 pairing: rope.pairing,
                 drafts: self.sight == Sight::Path,
@@ -412,7 +416,7 @@ impl Step for Recorder<'_> {
             logits: NO_LOGITS,
             buffers: &buffers,
             constants: (4, &constants),
-            groups: [config.heads + 2 * config.kv_heads, self.rows, 1],
+            groups: [(shape.heads + 2 * shape.kv_heads) as usize, self.rows, 1],
         })
     }
 
@@ -423,7 +427,8 @@ impl Step for Recorder<'_> {
         let (config, sight) = (&self.weights.config, self.sight);
         let (sinks, slopes) = (self.weights.tensors.sinks(layer), self.weights.slopes.as_ref());
         let [(heads, from_stride), (mixed, to_stride)] = [self.slot(Slot::Heads)?, self.slot(Slot::Mixed)?];
-        let (shape, group) = (self.kv.shape, self.kv.group_of[layer]);
+        let group = self.kv.group_of[layer];
+        let shape = self.kv.shapes[group];
         let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
         let arena = self.arena()?;
         let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
@@ -448,7 +453,7 @@ impl Step for Recorder<'_> {
         let results = partial.as_ref().map_or(&mixed, |partial| &partial.0);
         let (_, chunks) = shape.chunks();
         let groups =
-            [if partial.is_some() { pieces } else { 1 }, config.kv_heads * chunks as usize, self.rows];
+            [if partial.is_some() { pieces } else { 1 }, (shape.kv_heads * chunks) as usize, self.rows];
         let mut buffers = vec![(0, &heads), (1, &memory), (2, &table), (3, results)];
         buffers.extend(sinks.map(|sinks| (5, sinks)));
         buffers.extend(slopes.map(|slopes| (6, slopes)));

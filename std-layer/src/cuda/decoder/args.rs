@@ -52,7 +52,7 @@ pub(super) struct AddNormArgs {
 pub(super) struct HeadsArgs {
     pub(super) x: [Address; 3],
     pub(super) bias: [Address; 3],
-    pub(super) norm: [Address; 2],
+    pub(super) norm: [Address; 3],
     pub(super) cos: Address,
     pub(super) sin: Address,
     pub(super) queries: Address,

@@ -122,7 +122,7 @@ struct HeadsArgs {
     // they are normed: those of a head are `each` behind those of the head before.
     const f32* x[3];
     const f32* bias[3];
-    const f32* norm[2];
+    const f32* norm[3];
     // Tables of angles, a row for each position.
     const f32* cos;
     const f32* sin;
@@ -173,7 +173,7 @@ KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
     u32 page = a.pages;
     if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
     const f32* bias = a.bias[kind] ? a.bias[kind] + head * a.dim : nullptr;
-    const f32* weight = kind < 2 && a.norm[kind] ? a.norm[kind] + head * a.each : nullptr;
+    const f32* weight = a.norm[kind] ? a.norm[kind] + head * a.each : nullptr;
     f32 v[EACH], add[EACH], w[EACH], c[EACH], s[EACH];
     const auto turns = [&](u32 i) { return kind < 2 && i < 2 * a.half; };
 #pragma unroll

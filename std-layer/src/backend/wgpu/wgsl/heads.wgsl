@@ -1,5 +1,5 @@
 // In front of attention, for one head of a row: bias (BIAS), norm (NORM) and rotation; keys and values go to the cache. Heads of queries come
-// first, then those of keys, then values. The norm is the layer norm with CENTRED; each head has weights of its own with EACH; these multiply what is rotated with BEHIND. With PATH rows may be drafts that form trees: see `path.wgsl`.
+// first, then those of keys, then values. The norm is the layer norm with CENTRED; each head has weights of its own with EACH; these multiply what is rotated with BEHIND; values are normed, too, with VALUES. With PATH rows may be drafts that form trees: see `path.wgsl`.
 struct Heads {
     stride: u32,
     eps: f32,
@@ -24,7 +24,7 @@ struct Heads {
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 //#endif
 //#if NORM
-// Weights of the norm of queries, then of keys.
+// Weights of the norm of queries, then of keys, then of values.
 @group(0) @binding(6) var<storage, read> weight: array<f32>;
 //#endif
 
@@ -86,9 +86,14 @@ fn main(
 //#if EACH
     let first = head * DIM;
 //#else
-    let first = select(DIM, 0u, head < HEADS);
+    let first = select(select(DIM, 2u * DIM, head >= HEADS + KV_HEADS), 0u, head < HEADS);
 //#endif
-    if (head < HEADS + KV_HEADS) {
+//#if VALUES
+    let end = HEADS + 2u * KV_HEADS;
+//#else
+    let end = HEADS + KV_HEADS;
+//#endif
+    if (head < end) {
         for (var i = thread; i < DIM; i += THREADS) {
 //#if BEHIND
             v[i] *= by;

@@ -1,10 +1,11 @@
 // Normed = Hidden / sqrt(mean(Hidden^2) + eps) * weight; with LAYER (Hidden - mean(Hidden)) / sqrt(variance(Hidden) + eps) * weight + bias. Before it
-// Hidden += Delta (ADD), which is normed with a weight of its own (POST). With STAYS Hidden = Normed behind it, with PASS Normed = Hidden. A workgroup has a
+// Hidden = scale Hidden + Delta (ADD), which is normed with a weight of its own (POST). With STAYS Hidden = Normed behind it, with PASS Normed = Hidden. A workgroup has a
 // row.
 struct Norm {
     cols: u32,
     stride: u32,
     eps: f32,
+    scale: f32,
 }
 @group(0) @binding(0) var<storage, read_write> hidden: array<f32>;
 //#if PASS
@@ -58,7 +59,7 @@ fn main(
 //#if POST
         d *= by_post * post[i];
 //#endif
-        v += d;
+        v = v * a.scale + d;
         hidden[start + i] = v;
 //#endif
 //#if PASS

@@ -1,0 +1,115 @@
+//! Reading of heads, and of what else depends on whether a layer has a window, from a file's metadata.
+
+use super::family::{Family, Windows};
+use super::keys::{Metadata, LARGEST};
+use super::source::{numbers, Files};
+use super::{names, KvHeads, Layer, ModelError};
+use crate::gguf::Value;
+
+const HEADS: &str = ".attention.head_count";
+const KV_HEADS: &str = ".attention.head_count_kv";
+
+/// The heads of a model.
+pub(super) struct Heads {
+    /// Of queries.
+    pub(super) count: usize,
+    /// Of keys and values.
+    pub(super) kv: KvHeads,
+    /// The same in layers with a window, where these have others.
+    pub(super) local: Option<KvHeads>,
+}
+
+impl Metadata<'_> {
+    /// The heads of a model with so many layers and such a width.
+    pub(super) fn heads(&self, family: &Family, [layers, hidden]: [usize; 2]) -> Result<Heads, ModelError> {
+        let heads = self.needed_size(HEADS)?;
+        let [count, local_count] = self.kv_heads(family, heads, layers)?;
+        let dim = match self.size(".attention.key_length")? {
+            Some(dim) => dim,
+            None if hidden % heads == 0 => hidden / heads,
+            None => {
+                return self.unfit(HEADS, heads, format!("a divisor of the embedding length {hidden}"));
+            }
+        };
+        let kv = KvHeads { count, dim };
+        self.check_heads(heads, kv, [".attention.key_length", ".attention.value_length"])?;
+        if !family.local_heads {
+            return Ok(Heads { count: heads, kv, local: None });
+        }
+        let keys = [".attention.key_length_swa", ".attention.value_length_swa"];
+        let local = KvHeads { count: local_count, dim: self.size(keys[0])?.unwrap_or(dim) };
+        self.check_heads(heads, local, keys)?;
+        Ok(Heads { count: heads, kv, local: Some(local).filter(|&local| local != kv) })
+    }
+
+    /// Checks what heads must be; the keys are those of lengths of keys and of values.
+    fn check_heads(&self, heads: usize, of: KvHeads, [key, value]: [&str; 2]) -> Result<(), ModelError> {
+        let KvHeads { count, dim } = of;
+        if heads % count != 0 {
+            return self.unfit(KV_HEADS, count, format!("a divisor of the {heads} heads"));
+        }
+        if dim % 2 != 0 {
+            return self.unfit(key, dim, "even".to_owned());
+        }
+        if heads as u64 * dim as u64 > LARGEST {
+            return self.unfit(HEADS, heads, format!("at most {LARGEST} / {dim}"));
+        }
+        match self.size(value)?.filter(|&v| v != dim) {
+            Some(other) => self.unfit(value, other, format!("the length of keys, {dim}")),
+            None => Ok(()),
+        }
+    }
+
+    /// How many heads of keys layers without a window have, and those with one: files may have a number for each layer.
+    fn kv_heads(&self, family: &Family, heads: usize, layers: usize) -> Result<[usize; 2], ModelError> {
+        let each = self.get(KV_HEADS).and_then(|v| v.as_array()).filter(|_| family.local_heads);
+        let (Some(each), Windows::Periodic { period, .. }) = (each, &family.windows) else {
+            return Ok([self.size(KV_HEADS)?.unwrap_or(heads); 2]);
+        };
+        let local = self.local_layers(layers, *period)?;
+        let size = |v: Value<'_>| v.as_u64().filter(|n| (1..=LARGEST).contains(n)).map(|n| n as usize);
+        let counts: Vec<Option<usize>> = each.iter().map(size).collect();
+        let of = |is: bool| {
+            let mut own = counts.iter().zip(&local).filter(|(_, &local)| local == is).map(|(&n, _)| n);
+            let first = own.next()?;
+            Some(first.filter(|_| own.all(|n| n == first)))
+        };
+        // Where there are no layers of a kind, it is like the other.
+        let both = [of(false).or(of(true)).flatten(), of(true).or(of(false)).flatten()];
+        match (both, counts.len() == layers) {
+            ([Some(all), Some(local)], true) => Ok([all, local]),
+            _ => Err(self.bad(
+                KV_HEADS,
+                Value::Array(each),
+                format!("a number for each of the {layers} layers, the same for those with a window, and for the others"),
+            )),
+        }
+    }
+
+    /// Elements of a head that are rotated: of so many, unless the file says it.
+    pub(super) fn rotated(&self, key: &str, dim: usize) -> Result<usize, ModelError> {
+        let dims = self.size(key)?.unwrap_or(dim);
+        match dims % 2 != 0 || dims > dim {
+            true => self.unfit(key, dims, format!("even and at most the head's {dim}")),
+            false => Ok(dims),
+        }
+    }
+
+    /// Factors of the residual stream behind each layer, where files have them, and whether keys are the values of layers without a window.
+    pub(super) fn scaled_layers(
+        &self,
+        files: &Files<'_>,
+        family: &Family,
+        layers: &mut [Layer],
+    ) -> Result<bool, ModelError> {
+        if !family.local_heads {
+            return Ok(false);
+        }
+        for (i, layer) in layers.iter_mut().enumerate() {
+            let scale = files.of_any(&names::SCALE, i).map(numbers).transpose()?;
+            layer.scale = scale.and_then(|scale| scale.first().copied());
+        }
+        let global = layers.iter().position(|layer| layer.window.is_none());
+        Ok(global.is_some_and(|layer| files.of_any(&names::V, layer).is_none()))
+    }
+}
