@@ -62,6 +62,17 @@ TESTS = {
         local=(2, 32),
         keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
     ),
+    # As in the E2B: embeddings for each layer, and layers without keys of their own, whose networks are wider.
+    "tiny-gemma4-e": dict(
+        architecture="gemma4",
+        layers=7,
+        head_dim=64,
+        tied=True,
+        kv_heads=1,
+        local=(2, 32),
+        per_layer=(32, 4),
+        keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
+    ),
     "tiny-gemma": dict(architecture="gemma", tied=True),
     "tiny-gemma2": dict(
         architecture="gemma2",
@@ -341,17 +352,19 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, local=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, local=None, per_layer=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `local`: of Gemma 4,
-    heads of keys of layers with a window, which all but every third one have, and the elements of each of their heads."""
+    heads of keys of layers with a window, which all but every third one have, and the elements of each of their heads. `per_layer`: elements of the embedding that a
+    token has for each layer, and how many of the last layers have no keys of their own, but networks of twice the width."""
     m = Writer(path, architecture, seed)
     m.file.add_name("random weights")
     m.key("block_count", layers)
     m.key("context_length", 2048)
     m.key("embedding_length", width)
-    m.key("feed_forward_length", between)
+    if not per_layer:
+        m.key("feed_forward_length", between)
     m.key("attention.head_count", heads)
     if not local:
         m.key("attention.head_count_kv", kv_heads)
@@ -379,11 +392,17 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     told = keys or {}
     if local:
         pattern = [i % 3 < 2 for i in range(layers)]
-        told = {"attention.head_count_kv": [local[0] if is_local else kv_heads for is_local in pattern], "attention.sliding_window_pattern": pattern, "embedding_length_per_layer_input": 0} | told
+        told = {"attention.head_count_kv": [local[0] if is_local else kv_heads for is_local in pattern], "attention.sliding_window_pattern": pattern} | told
         for key, value in (("key_length", local[1]), ("value_length", local[1])):
             m.key(f"attention.{key}_swa", value)
         m.key("rope.dimension_count_swa", local[1])
         m.key("rope.freq_base_swa", 10000.0)
+    size, shared = per_layer or (0, 0)
+    if per_layer:
+        told = told | {"embedding_length_per_layer_input": size, "attention.shared_kv_layers": shared}
+        told["feed_forward_length"] = [between if i < layers - shared else 2 * between for i in range(layers)]
+    elif local:
+        told["embedding_length_per_layer_input"] = 0
     for key, value in told.items():
         m.key(key, value)
     m.tokenizer(vocabulary)
@@ -423,7 +442,9 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             linear_attention(m, kind, i, width, *linear)
         # Of each head, its gates follow its queries.
         inputs = [("attn_q", queries * (2 if architecture in HYBRID else 1), width), ("attn_k", keys, width), ("attn_v", keys, width)]
-        if local and not is_local:
+        if i >= layers - shared:
+            inputs = inputs[:1]
+        elif local and not is_local and not per_layer:
             inputs.pop()
         if fused_qkv:
             inputs = [("attn_qkv", queries + 2 * keys, width)]
@@ -437,7 +458,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1
             m.vector(layer + "attn_q_norm.weight", queries if whole else own_dim, mean, 0.1 * mean)
-            m.vector(layer + "attn_k_norm.weight", keys if whole else own_dim, 1)
+            if i < layers - shared:
+                m.vector(layer + "attn_k_norm.weight", keys if whole else own_dim, 1)
         if each:
             m.vector(layer + "attn_q_norm.weight", (heads, head_dim), 1)
             m.vector(layer + "attn_k_norm.weight", (kv_heads, head_dim), 1)
@@ -483,12 +505,20 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             if all_shared:
                 network("_shexp", all_shared)
         else:
-            network("", between)
+            network("", between if i < layers - shared else 2 * between)
+        if per_layer:
+            m.matrix(layer + "inp_gate.weight", size, width, kind("inp_gate", i))
+            m.matrix(layer + "proj.weight", width, size, kind("proj", i))
+            m.vector(layer + "post_norm.weight", width, 1)
         if i >= layers - told.get("nextn_predict_layers", 0):
             m.matrix(layer + "nextn.eh_proj.weight", width, 2 * width, kind("nextn.eh_proj", i))
             for name in ("enorm", "hnorm", "shared_head_norm"):
                 m.vector(f"{layer}nextn.{name}.weight", width, 1)
     norm("output_norm")
+    if per_layer:
+        m.matrix("per_layer_token_embd.weight", vocabulary, size * layers, kind("token_embd", 0))
+        m.matrix("per_layer_model_proj.weight", size * layers, width, kind("per_layer_model_proj", 0))
+        m.vector("per_layer_proj_norm.weight", size, 1)
     if labels:
         m.matrix("cls.output.weight", len(labels), width, Type.F16)
     elif not tied:

@@ -77,7 +77,7 @@ class Model:
         reader = GGUFReader(path)
         self.meta = {k: f.contents() for k, f in reader.fields.items() if not k.startswith("tokenizer.ggml.")}
         self.tensors = {t.name: t for t in reader.tensors}
-        self.decoded = {}
+        self.decoded, self.keys_and_values = {}, {}
         self.architecture = self.meta["general.architecture"]
         self.gemma = self.architecture.startswith("gemma")
         self.gpt_oss = self.architecture == "gpt-oss"
@@ -304,14 +304,21 @@ class Model:
 
         q = linear("attn_q", self.heads)
         q, gate = q[..., :head_dim], q[..., head_dim:]
-        k = linear("attn_k", kv_heads)
-        # What becomes keys may be values, too.
-        v = linear("attn_v", kv_heads) if f"blk.{layer}.attn_k.weight" not in self.tensors or f"blk.{layer}.attn_v.weight" in self.tensors else k
-        v = (norm(v, 1, self.eps) if self.architecture == "gemma4" else v).astype(np.float64)
-        if self.architecture.startswith("hunyuan"):
-            q, k = normed(rotated(q), "attn_q_norm"), normed(rotated(k), "attn_k_norm")
+
+        def turned(y, role):
+            return normed(rotated(y), role) if self.architecture.startswith("hunyuan") else rotated(normed(y, role))
+
+        q = turned(q, "attn_q_norm")
+        own = self.layers - self.get("attention.shared_kv_layers", 0)
+        if layer < own:
+            k = linear("attn_k", kv_heads)
+            # What becomes keys may be values, too.
+            v = k if part("attn_v", "weight") is None else linear("attn_v", kv_heads)
+            v = (norm(v, 1, self.eps) if self.architecture == "gemma4" else v).astype(np.float64)
+            self.keys_and_values[layer] = k, v = turned(k, "attn_k_norm"), v
         else:
-            q, k = rotated(normed(q, "attn_q_norm")), rotated(normed(k, "attn_k_norm"))
+            # Those of the last layer that has some, and the same window.
+            k, v = self.keys_and_values[max(other for other in range(own) if self.is_local(other) == local)]
         # Consecutive heads of queries share a head of keys and values.
         k, v = (np.repeat(t, self.heads // kv_heads, axis=1) for t in (k, v))
         scores = softcap(np.einsum("ihd,jhd->hij", q, k) * self.scale, self.get("attn_logit_softcapping", 0))
@@ -396,6 +403,12 @@ class Model:
         embedding = self.weight("token_embd.weight")
         x = embedding[np.asarray(tokens)]
         x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma else 1))
+        per_layer = self.get("embedding_length_per_layer_input", 0)
+        if per_layer:
+            shape = (len(x), self.layers, per_layer)
+            products = (x @ self.weight("per_layer_model_proj.weight").T / np.float32(self.hidden**0.5)).reshape(shape)
+            own = self.weight("per_layer_token_embd.weight")[np.asarray(tokens)].reshape(shape) * np.float32(per_layer**0.5)
+            inputs = (self.normed(products, "per_layer_proj_norm") + own) / np.float32(2**0.5)
         for layer in range(self.layers):
 
             def normed(y, role):
@@ -411,6 +424,9 @@ class Model:
             factor = np.float32(self.residual_scale)
             x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
             x = x + factor * normed(self.feed_forward(normed(x, before), layer), "post_ffw_norm")
+            if per_layer:
+                y = gelu(x @ self.weight(f"blk.{layer}.inp_gate.weight").T) * inputs[:, layer]
+                x = x + normed(y @ self.weight(f"blk.{layer}.proj.weight").T, "post_norm")
             scale = self.weight(f"blk.{layer}.layer_output_scale.weight")
             x = x if scale is None else x * scale
         scale = self.get("logit_scale", 1.0)

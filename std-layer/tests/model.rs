@@ -4,6 +4,8 @@
 mod draft;
 #[path = "model/files.rs"]
 mod files;
+#[path = "model/heads.rs"]
+mod heads;
 #[path = "model/memory.rs"]
 mod memory;
 #[path = "model/positions.rs"]

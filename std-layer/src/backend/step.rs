@@ -19,13 +19,21 @@ pub enum Slot {
     Gates,
     /// Gated numbers.
     Activated,
+    /// Embeddings for each layer, one behind the other.
+    PerLayer,
+    /// What is added to them.
+    PerLayerProducts,
+    /// A layer's gates of its embeddings.
+    PerLayerGates,
+    /// What they give.
+    PerLayerActivated,
     /// Logits.
     Logits,
 }
 
 impl Slot {
     /// Every slot.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::Hidden,
         Self::Normed,
         Self::Heads,
@@ -33,13 +41,17 @@ impl Slot {
         Self::Delta,
         Self::Gates,
         Self::Activated,
+        Self::PerLayer,
+        Self::PerLayerProducts,
+        Self::PerLayerGates,
+        Self::PerLayerActivated,
         Self::Logits,
     ];
 
     /// Elements of a row, in the layer in which it has most of them.
     pub fn width(self, config: &Config) -> usize {
         let local = config.local_heads.unwrap_or(config.heads_with(None));
-        let most = |heads, linear| self.width_with(config, (config.most_between(), heads), linear);
+        let most = |heads, linear| self.width_with(config, (config.most_between(), heads, true), linear);
         let linear = config.linear_attention.as_ref();
         let of_linear = linear.map_or(0, |linear| most(local, Some(linear)));
         of_linear.max(most(local, None)).max(most(config.heads_with(None), None))
@@ -47,14 +59,15 @@ impl Slot {
 
     /// Elements of a row in a layer.
     pub fn width_in(self, config: &Config, layer: usize) -> usize {
-        let sizes = (config.between(layer), config.heads_of(layer));
+        let own_keys = config.layer[layer].keys_of.is_none();
+        let sizes = (config.between(layer), config.heads_of(layer), own_keys);
         self.width_with(config, sizes, config.linear_attention_of(layer))
     }
 
     fn width_with(
         self,
         config: &Config,
-        (between, heads): (usize, KvHeads),
+        (between, heads, own_keys): (usize, KvHeads, bool),
         linear: Option<&LinearAttention>,
     ) -> usize {
         match self {
@@ -63,11 +76,16 @@ impl Slot {
                 linear.map_or(0, |l| l.channels() + l.values() + 2 * l.value_heads)
             }
             Self::Mixed if linear.is_some() => linear.map_or(0, |l| l.values()),
-            Self::Heads => config.heads * config.query_step(heads.dim) + 2 * heads.count * heads.dim,
+            Self::Heads => {
+                let keys = if own_keys { heads.count * heads.dim } else { 0 };
+                config.heads * config.query_step(heads.dim) + 2 * keys
+            }
             Self::Mixed => config.heads * heads.dim,
             Self::Gates if !config.gated => between,
             Self::Gates => 2 * between,
             Self::Activated => between,
+            Self::PerLayer | Self::PerLayerProducts => config.per_layer.unwrap_or(0) * config.layers,
+            Self::PerLayerGates | Self::PerLayerActivated => config.per_layer.unwrap_or(0),
             Self::Logits => config.logits(),
         }
     }
@@ -86,6 +104,8 @@ pub enum NormWeight {
     Ffn(usize),
     /// Behind a layer's feed-forward network; where the residual stream is normed, behind its sum with that.
     PostFfn(usize),
+    /// Behind what a layer makes of its embedding.
+    PostPerLayer(usize),
     /// In front of the output matrix.
     Output,
 }
@@ -101,6 +121,12 @@ pub enum Linear {
     GateUp(usize),
     /// The end of a layer's feed-forward network.
     Down(usize),
+    /// What is added to the embeddings for each layer.
+    PerLayer,
+    /// A layer's gates of its embedding.
+    PerLayerGate(usize),
+    /// What the layer makes of it.
+    PerLayerOutput(usize),
     /// Logits.
     Output,
 }
@@ -110,7 +136,8 @@ impl Linear {
     pub fn layer(self) -> Option<usize> {
         match self {
             Self::Qkv(l) | Self::AttentionOutput(l) | Self::GateUp(l) | Self::Down(l) => Some(l),
-            Self::Output => None,
+            Self::PerLayerGate(l) | Self::PerLayerOutput(l) => Some(l),
+            Self::PerLayer | Self::Output => None,
         }
     }
 
@@ -121,6 +148,9 @@ impl Linear {
             Self::AttentionOutput(_) => [Slot::Mixed, Slot::Delta],
             Self::GateUp(_) => [Slot::Normed, Slot::Gates],
             Self::Down(_) => [Slot::Activated, Slot::Delta],
+            Self::PerLayer => [Slot::Normed, Slot::PerLayerProducts],
+            Self::PerLayerGate(_) => [Slot::Normed, Slot::PerLayerGates],
+            Self::PerLayerOutput(_) => [Slot::PerLayerActivated, Slot::Delta],
             Self::Output => [Slot::Normed, Slot::Logits],
         }
     }
@@ -158,7 +188,11 @@ pub trait Step {
     /// Delta` where there is a network beside them, whose result `Delta` is then, or `f(Normed) + sigmoid(shared_gate(Normed)) * Delta` if that has a gate. Which experts a row goes through is known to the
     /// device alone.
     fn experts(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// From here on only rows whose logits are asked for, of `Hidden` and `Mixed`.
+    /// `PerLayer`: the sum of a token's rows in the table of embeddings for each layer, and of `PerLayerProducts`, normed, as [`Config`] has it.
+    fn embed_per_layer(&mut self) -> Result<(), Self::Error>;
+    /// `PerLayerActivated = gated(PerLayerGates, PerLayer)`, with what a layer has of the latter.
+    fn gate_per_layer(&mut self, layer: usize) -> Result<(), Self::Error>;
+    /// From here on only rows whose logits are asked for, of `Hidden`, `Mixed` and `PerLayer`.
     fn last_rows(&mut self) -> Result<(), Self::Error>;
     /// Caps `Logits`, if the model does.
     fn cap_logits(&mut self) -> Result<(), Self::Error>;

@@ -56,6 +56,7 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
         of_eight("the feed-forward network", config.intermediate),
         of_eight("the network beside experts", shared.map_or(0, |shared| shared.intermediate)),
         of_eight("an expert's feed-forward network", expert),
+        of_eight("embeddings for a layer", config.per_layer.unwrap_or(0)),
     ])?;
     config.windows().into_iter().try_for_each(of_heads)
 }
@@ -64,5 +65,11 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
 pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
     check_for_gpus(config)?;
     let others = config.norm == Norm::Layer && config.post_norms;
-    refuse([(others, "layer norms of what is added to the residual stream through wgpu".to_owned())])
+    let n = config.per_layer.unwrap_or(0);
+    let per_layer =
+        format!("embeddings for a layer of {n} elements through wgpu: they must be a multiple of 32");
+    refuse([
+        (others, "layer norms of what is added to the residual stream through wgpu".to_owned()),
+        (!n.is_multiple_of(32), per_layer),
+    ])
 }

@@ -3,7 +3,7 @@
 use gllm_kernels_core::{KernelError, MatMut};
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{ExpertWeights, HostWeights, Matrix, Network, NormWeights};
+use crate::model::{ExpertWeights, HostWeights, LayerInput, Matrix, Network, NormWeights};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -85,6 +85,9 @@ struct Layer<P, V, E> {
     down_bias: Option<V>,
     sinks: Option<V>,
     linear: Option<LinearVectors<V>>,
+    /// Gate and output of the layer's embeddings; without matrices if there are none.
+    per_layer: [P; 2],
+    post_per_layer: Option<Normed<V>>,
 }
 
 /// A model's matrices and vectors on a device, except for its embedding. The parameters are the types of [`Upload`].
@@ -94,6 +97,9 @@ pub(super) struct Tensors<P, V, E> {
     output: P,
     output_norm: Option<Normed<V>>,
     embedding_norm: Option<Normed<V>>,
+    /// What is added to the embeddings for each layer, and the weight of its norm.
+    per_layer: P,
+    per_layer_norm: Option<V>,
 }
 
 impl<P, V, E> Tensors<P, V, E> {
@@ -131,6 +137,12 @@ impl<P, V, E> Tensors<P, V, E> {
                 }),
                 None => None,
             };
+            let of_layer = |which: fn(&LayerInput<'a>) -> Matrix<'a>| l.per_layer.iter().map(which);
+            let gate: Vec<_> = of_layer(|of| of.gate).collect();
+            let out: Vec<_> = of_layer(|of| of.output).collect();
+            let per_layer = [to.product(&gate)?, to.product(&out)?];
+            let post = l.per_layer.as_ref().map(|of| &of.post_norm);
+            let post_per_layer = Normed::upload(to, post, None)?;
             let (whole, inputs) =
                 (l.q_norm.as_ref().is_some_and(|norm| norm.len() == l.q.rows()), l.inputs());
             layers.push(Layer {
@@ -150,13 +162,18 @@ impl<P, V, E> Tensors<P, V, E> {
                 down_bias,
                 sinks,
                 linear,
+                per_layer,
+                post_per_layer,
             });
         }
         let output = to.product(&[weights.output])?;
         let output_norm =
             Normed::upload(to, weights.output_norm.as_ref(), weights.output_norm_bias.as_ref())?;
         let embedding_norm = Normed::upload_sum(to, None, weights.embedding_norm.as_ref())?;
-        Ok(Self { layers, output, output_norm, embedding_norm })
+        let projection: Vec<_> = weights.per_layer.iter().map(|of| of.projection).collect();
+        let per_layer = to.product(&projection)?;
+        let per_layer_norm = weights.per_layer.as_ref().map(|of| to.vector(&of.norm)).transpose()?;
+        Ok(Self { layers, output, output_norm, embedding_norm, per_layer, per_layer_norm })
     }
 
     /// The matrices of an operation.
@@ -166,14 +183,21 @@ impl<P, V, E> Tensors<P, V, E> {
             Linear::AttentionOutput(l) => &self.layers[l].attention_output,
             Linear::GateUp(l) => &self.layers[l].gate_up,
             Linear::Down(l) => &self.layers[l].down,
+            Linear::PerLayer => &self.per_layer,
+            Linear::PerLayerGate(l) => &self.layers[l].per_layer[0],
+            Linear::PerLayerOutput(l) => &self.layers[l].per_layer[1],
             Linear::Output => &self.output,
         }
     }
 
     /// The matrices of all operations, without those of experts.
     pub(super) fn all_linear(&self) -> impl Iterator<Item = &P> {
-        let of_layer = |l| [Linear::Qkv(l), Linear::AttentionOutput(l), Linear::GateUp(l), Linear::Down(l)];
-        let all = (0..self.layers.len()).flat_map(of_layer).chain([Linear::Output]);
+        let of_layer = |l| {
+            let per_layer = [Linear::PerLayerGate(l), Linear::PerLayerOutput(l)];
+            let usual = [Linear::Qkv(l), Linear::AttentionOutput(l), Linear::GateUp(l), Linear::Down(l)];
+            usual.into_iter().chain(per_layer)
+        };
+        let all = (0..self.layers.len()).flat_map(of_layer).chain([Linear::PerLayer, Linear::Output]);
         all.map(|linear| self.linear(linear))
     }
 
@@ -198,6 +222,7 @@ impl<P, V, E> Tensors<P, V, E> {
             NormWeight::PostAttention(l) => &self.layers[l].post_attention_norm,
             NormWeight::Ffn(l) => &self.layers[l].ffn_norm,
             NormWeight::PostFfn(l) => &self.layers[l].post_ffn_norm,
+            NormWeight::PostPerLayer(l) => &self.layers[l].post_per_layer,
             NormWeight::Output => &self.output_norm,
         };
         of.as_ref()
@@ -216,6 +241,11 @@ impl<P, V, E> Tensors<P, V, E> {
     /// The weights of the norms of a layer's heads, or of all heads together: those of queries, then those of keys, then those of values if they have a norm.
     pub(super) fn head_norms(&self, layer: usize) -> Option<&V> {
         self.layers[layer].head_norms.as_ref()
+    }
+
+    /// The weight of the norm of what is added to the embeddings for each layer.
+    pub(super) fn per_layer_norm(&self) -> Option<&V> {
+        self.per_layer_norm.as_ref()
     }
 
     /// A layer's biases of queries, keys and values, one behind the other.

@@ -148,6 +148,8 @@ impl<'a> StepRows<'a> {
 pub(crate) struct Heads<'a> {
     /// Rows of each, and how far one is from the next.
     pub(crate) x: [(View<'a, f32>, usize); 3],
+    /// Whether there are keys and values; those of `x` are not looked at otherwise.
+    pub(crate) keys: bool,
     /// How far the queries of a head are behind those of the head before.
     pub(crate) step: usize,
     /// Biases of queries, keys and values, one behind the other.
@@ -299,7 +301,8 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let shape = cache.shape();
         let table_rows = self.tables(cache, &tables)?;
-        let (heads, kv_heads, dim, room) = (how.heads, shape.kv_heads, how.dim, shape.head_dim);
+        let kv_heads = if how.keys { shape.kv_heads } else { 0 };
+        let (heads, dim, room) = (how.heads, how.dim, shape.head_dim);
         let m = rows.lengths.len();
         if dim > room {
             return Err(bad("dim", "at most what the cache has of a head"));

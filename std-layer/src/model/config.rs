@@ -223,7 +223,11 @@ pub struct Layer {
     pub rope: usize,
     /// Whether its feed-forward network is that of [`Config::experts`].
     pub experts: bool,
-    /// Factor of the residual stream behind it, if there is one. [`LayerWeights::post_ffn_norm`](super::LayerWeights::post_ffn_norm) contains it.
+    /// The layer before it whose keys and values it attends to, with the same window, if it has none of its own.
+    pub keys_of: Option<usize>,
+    /// Elements between the two halves of its feed-forward network, if they are not as many as [`Config::intermediate`].
+    pub intermediate: Option<usize>,
+    /// Factor of the residual stream behind it, if there is one. The weights of the last norm in the layer contain it.
     pub scale: Option<f32>,
 }
 
@@ -242,6 +246,12 @@ pub struct Layer {
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
 /// `logits = softcap(logit_scale * output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
 /// `down(gated(gate(x), up(x)))` (see [`Gate`]), `down(gated(up(x), 1))` without a gate, or, in layers that have them, that of [`Experts`].
+///
+/// If there are embeddings for each layer, of `n` elements (`per_layer`), a token has, `x` being what it is in front of the first layer,
+/// ```text
+/// e       = (norm of each n elements(projection(x) / sqrt(hidden)) + sqrt(n) table[token]) / sqrt(2)      n elements for each layer
+/// x       = x + norm(output(gated(gate(x), e)))    with those of the layer, behind its feed-forward network and in front of the scale
+/// ```
 ///
 /// Layers that are `parallel` compute both results from the same `x`, each with a norm of its own unless `shared_norm`: `x = x + a + f` with
 /// `f = ffn(norm(x))`, `x` being what it is in front of attention.
@@ -315,6 +325,8 @@ pub struct Config {
     pub norm_eps: f32,
     /// Factor of embeddings; usually 1.
     pub embedding_scale: f32,
+    /// Elements of the embedding that each token has for each layer, if it has them.
+    pub per_layer: Option<usize>,
     /// Factor of logits; usually 1. [`HostWeights::output_norm`](super::HostWeights::output_norm) contains it.
     pub logit_scale: f32,
     /// Factor of the scores of attention; usually `1 / sqrt(head_dim)`.
@@ -417,13 +429,17 @@ impl Config {
         }
     }
 
-    /// What it would be if all layers had the heads of this one.
-    pub(super) fn with_heads_of(&self, layer: usize) -> Cow<'_, Self> {
-        if self.local_heads.is_none() || self.layer[layer].window.is_none() {
+    /// What it would be if all layers had the sizes of this one.
+    pub(super) fn with_sizes_of(&self, layer: usize) -> Cow<'_, Self> {
+        let of = self.layer[layer];
+        let local = self.local_heads.is_some() && of.window.is_some();
+        if !local && of.intermediate.is_none() {
             return Cow::Borrowed(self);
         }
         let KvHeads { count: kv_heads, dim: head_dim } = self.heads_of(layer);
-        Cow::Owned(Self { kv_heads, head_dim, values_are_keys: false, ..self.clone() })
+        let intermediate = of.intermediate.unwrap_or(self.intermediate);
+        let values_are_keys = self.values_are_keys && of.window.is_none();
+        Cow::Owned(Self { kv_heads, head_dim, values_are_keys, intermediate, ..self.clone() })
     }
 
     /// Elements between the two halves of the network that every token goes through in a layer, which is its feed-forward network or that beside its experts; 0 if
@@ -433,14 +449,15 @@ impl Config {
             Some(experts) if self.layer[layer].experts => {
                 experts.shared.map_or(0, |shared| shared.intermediate)
             }
-            _ => self.intermediate,
+            _ => self.layer[layer].intermediate.unwrap_or(self.intermediate),
         }
     }
 
     /// The most such elements that a layer has.
     pub fn most_between(&self) -> usize {
         let shared = self.experts.and_then(|experts| experts.shared);
-        self.intermediate.max(shared.map_or(0, |shared| shared.intermediate))
+        let most = self.layer.iter().filter_map(|layer| layer.intermediate).max().unwrap_or(0);
+        self.intermediate.max(most).max(shared.map_or(0, |shared| shared.intermediate))
     }
 
     /// By how much a step of distance lowers the scores of a query head. Of `n` heads, a power of two, the first one has `2^(-alibi / n)`, and each of the

@@ -44,6 +44,11 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
     if config.residual_norms {
         step.renorm(NormWeight::Embedding)?;
     }
+    if config.per_layer.is_some() {
+        step.pass()?;
+        step.linear(Linear::PerLayer)?;
+        step.embed_per_layer()?;
+    }
     for layer in 0..config.layers {
         if !config.residual_norms {
             input(step, NormWeight::Attention(layer))?;
@@ -88,7 +93,17 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         if config.layer[layer].experts {
             step.experts(layer)?;
         }
-        step.add(post(NormWeight::PostFfn(layer)), config.layer[layer].scale.unwrap_or(1.0))?;
+        let scale = config.layer[layer].scale.unwrap_or(1.0);
+        if config.per_layer.is_some() {
+            step.add(post(NormWeight::PostFfn(layer)), 1.0)?;
+            step.pass()?;
+            step.linear(Linear::PerLayerGate(layer))?;
+            step.gate_per_layer(layer)?;
+            step.linear(Linear::PerLayerOutput(layer))?;
+            step.add(Some(NormWeight::PostPerLayer(layer)), scale)?;
+        } else {
+            step.add(post(NormWeight::PostFfn(layer)), scale)?;
+        }
         if config.residual_norms {
             step.renorm(NormWeight::PostFfn(layer))?;
         }

@@ -7,6 +7,8 @@ use super::{names, KvHeads, Layer, ModelError};
 use crate::gguf::Value;
 
 const HEADS: &str = ".attention.head_count";
+/// How many of the last layers attend to what others have.
+const SHARED: &str = ".attention.shared_kv_layers";
 const KV_HEADS: &str = ".attention.head_count_kv";
 
 /// The heads of a model.
@@ -95,8 +97,9 @@ impl Metadata<'_> {
         }
     }
 
-    /// Factors of the residual stream behind each layer, where files have them, and whether keys are the values of layers without a window.
-    pub(super) fn scaled_layers(
+    /// What else files say of single layers: factors of the residual stream, and which layers attend to what others have; and whether keys are the values of layers
+    /// without a window.
+    pub(super) fn single_layers(
         &self,
         files: &Files<'_>,
         family: &Family,
@@ -108,6 +111,19 @@ impl Metadata<'_> {
         for (i, layer) in layers.iter_mut().enumerate() {
             let scale = files.of_any(&names::SCALE, i).map(numbers).transpose()?;
             layer.scale = scale.and_then(|scale| scale.first().copied());
+        }
+        let own = match self.size_or_none(SHARED)? {
+            None => layers.len(),
+            Some(shared) if shared < layers.len() => layers.len() - shared,
+            Some(shared) => return self.unfit(SHARED, shared, format!("below the {} layers", layers.len())),
+        };
+        let (before, behind) = layers.split_at_mut(own);
+        for layer in behind {
+            layer.keys_of = before.iter().rposition(|other| other.window == layer.window);
+            if layer.keys_of.is_none() {
+                let expected = "such that layers with keys of their own have each of the windows";
+                return self.unfit(SHARED, layers.len() - own, expected.to_owned());
+            }
         }
         let global = layers.iter().position(|layer| layer.window.is_none());
         Ok(global.is_some_and(|layer| files.of_any(&names::V, layer).is_none()))

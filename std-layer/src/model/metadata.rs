@@ -11,6 +11,7 @@ use super::source::{bad_tensor, numbers, Files};
 use super::{names, Architecture, Classifier, Config, Layer, LongFactors, ModelError, Norm, Pooling, Rope};
 use crate::gguf::{Array, Tensor, Value};
 
+const PER_LAYER: &str = ".embedding_length_per_layer_input";
 const POOLING: &str = ".pooling_type";
 const WINDOW: &str = ".attention.sliding_window";
 /// The exponent of the slopes of linear biases that models are trained with.
@@ -316,7 +317,7 @@ impl Config {
         };
         let hidden = meta.needed_size(".embedding_length")?;
         let Heads { count: heads, kv, local: local_heads } = meta.heads(family, [layers, hidden])?;
-        let Networks { experts, intermediate, mixtures } = meta.networks(files, family, layers)?;
+        let Networks { experts, intermediate, widths, mixtures } = meta.networks(files, family, layers)?;
         let context = meta.needed_size(".context_length")?;
         let (norm, eps_key) = match family.layer_norms {
             true => (Norm::Layer, ".attention.layer_norm_epsilon"),
@@ -378,7 +379,8 @@ impl Config {
         let pairing = pairing.unwrap_or(RopePairing::HalfSplit);
         let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
         let (ropes, mut layer) = meta.layers(family, (global, local_dims), mixtures)?;
-        let values_are_keys = meta.scaled_layers(files, family, &mut layer)?;
+        layer.iter_mut().zip(widths).for_each(|(layer, width)| layer.intermediate = Some(width));
+        let values_are_keys = meta.single_layers(files, family, &mut layer)?;
         let linear_attention = meta.linear_attention((family, files.naming()), &mut layer)?;
         let head_scale = match family.scores_by_width == Some(layers) {
             true => hidden / heads,
@@ -406,6 +408,7 @@ impl Config {
             kv_heads: kv.count,
             head_dim: kv.dim,
             local_heads,
+            per_layer: if family.local_heads { meta.size_or_none(PER_LAYER)? } else { None },
             intermediate,
             experts,
             context: longest.map_or(context, |longest| context.min(longest)),

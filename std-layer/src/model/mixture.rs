@@ -19,6 +19,8 @@ pub(super) struct Networks {
     pub(super) experts: Option<Experts>,
     /// Elements between the halves of those of layers without experts; 0 if there are none.
     pub(super) intermediate: usize,
+    /// The same for each layer, where layers differ.
+    pub(super) widths: Vec<usize>,
     /// Whether each layer has experts.
     pub(super) mixtures: Vec<bool>,
 }
@@ -35,7 +37,11 @@ impl Metadata<'_> {
         // Files of mixtures all of whose layers have experts may lack it, if they say how wide those are.
         let of_experts = self.size(".expert_feed_forward_length")?;
         let other = of_experts.filter(|_| *kind == Mixture::Shared);
-        let feed_forward = self.size(".feed_forward_length")?.or(other);
+        let widths = if family.local_heads { self.widths(layers)? } else { Vec::new() };
+        let feed_forward = match widths.first() {
+            Some(&width) => Some(width),
+            None => self.size(".feed_forward_length")?.or(other),
+        };
         let feed_forward = self.needed(".feed_forward_length", feed_forward)?;
         let count = match kind {
             Mixture::No => {
@@ -47,7 +53,8 @@ impl Metadata<'_> {
             _ => Some(self.needed_size(COUNT)?),
         };
         let Some(count) = count else {
-            return Ok(Networks { experts: None, intermediate: feed_forward, mixtures: vec![false; layers] });
+            let (intermediate, mixtures) = (feed_forward, vec![false; layers]);
+            return Ok(Networks { experts: None, intermediate, widths, mixtures });
         };
         let used = self.needed_size(USED)?;
         if used > count {
@@ -84,7 +91,18 @@ impl Metadata<'_> {
             _ => vec![true; layers],
         };
         let intermediate = if mixtures.contains(&false) { feed_forward } else { 0 };
-        Ok(Networks { experts: Some(experts), intermediate, mixtures })
+        Ok(Networks { experts: Some(experts), intermediate, widths, mixtures })
+    }
+
+    /// Elements between the halves of the network of each layer, if the file has a number for each.
+    fn widths(&self, layers: usize) -> Result<Vec<usize>, ModelError> {
+        const WIDTHS: &str = ".feed_forward_length";
+        let Some(each) = self.get(WIDTHS).and_then(|v| v.as_array()) else { return Ok(Vec::new()) };
+        let size = |v: Value<'_>| v.as_u64().filter(|n| (1..=LARGEST).contains(n)).map(|n| n as usize);
+        let all: Option<Vec<usize>> = each.iter().map(size).collect();
+        let wrong =
+            || self.bad(WIDTHS, Value::Array(each), format!("a number for each of the {layers} layers"));
+        all.filter(|all| all.len() == layers).ok_or_else(wrong)
     }
 
     /// What makes scores of the router's products, and whether they are the softmax of those of the experts that are taken: the same as their share of

@@ -39,6 +39,7 @@ enum Layers {
     Mixtures,
     Linear,
     NotLinear,
+    WithKeys,
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
@@ -69,6 +70,11 @@ impl Name {
         Self { layers: Layers::Linear, ..self }
     }
 
+    /// Of layers with any other attention that have keys of their own.
+    const fn with_keys(self) -> Self {
+        Self { layers: Layers::WithKeys, ..self }
+    }
+
     /// Of layers with any other attention.
     const fn not_linear(self) -> Self {
         Self { layers: Layers::NotLinear, ..self }
@@ -82,13 +88,14 @@ impl Name {
             Layers::Mixtures => config.layer[layer].experts,
             Layers::Linear => config.layer[layer].linear,
             Layers::NotLinear => !config.layer[layer].linear,
+            Layers::WithKeys => !config.layer[layer].linear && config.layer[layer].keys_of.is_none(),
         };
-        here && (self.needed)(&config.with_heads_of(layer))
+        here && (self.needed)(&config.with_sizes_of(layer))
     }
 
     /// The dimensions of a layer's tensor, the contiguous one first. Where each expert has a tensor, this is about one of them.
     pub(super) fn dims(&self, naming: Naming, config: &Config, layer: usize) -> Vec<u64> {
-        let mut dims = (self.dims)(&config.with_heads_of(layer));
+        let mut dims = (self.dims)(&config.with_sizes_of(layer));
         if self.is_of_expert(naming, config) {
             dims.pop();
         }
@@ -161,6 +168,12 @@ fn of_experts(c: &Config, dims: impl Fn(&Experts) -> Vec<usize>) -> Vec<usize> {
 }
 fn of_linear(c: &Config, dims: impl Fn(&LinearAttention) -> Vec<usize>) -> Vec<usize> {
     c.linear_attention.as_ref().map(dims).unwrap_or_default()
+}
+fn per_layer(c: &Config) -> usize {
+    c.per_layer.unwrap_or(0)
+}
+fn has_per_layer(c: &Config) -> bool {
+    c.per_layer.is_some()
 }
 fn is_mixture(c: &Config) -> bool {
     c.experts.is_some()
@@ -273,12 +286,12 @@ pub(super) const K: Name =
     name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.key.weight")
         .if_so(is_apart)
-        .not_linear();
+        .with_keys();
 pub(super) const V: Name =
     name("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.value.weight")
         .if_so(|c| is_apart(c) && !c.values_are_keys)
-        .not_linear();
+        .with_keys();
 pub(super) const ATTENTION_OUTPUT: Name =
     name("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", |c| {
         vec![mixed(c), c.hidden]
@@ -298,7 +311,7 @@ pub(super) const K_NORM: Name =
     })
     .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.key_layernorm.weight")
     .if_so(|c| c.qk_norm)
-    .not_linear();
+    .with_keys();
 pub(super) const Q_BIAS: Name =
     name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.query.bias")
@@ -531,6 +544,34 @@ pub(super) const POST_FFN_NORM: Name =
     })
     .named_if(is_glm4, "model.layers.{}.post_mlp_layernorm.weight")
     .if_so(|c| c.post_norms);
+/// The embeddings of tokens for all layers, what the usual embedding is multiplied by for these, and the norm of that.
+pub(super) const PER_LAYER: Name =
+    name("per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight", |c| {
+        vec![per_layer(c) * c.layers, c.vocabulary]
+    })
+    .if_so(has_per_layer);
+pub(super) const PER_LAYER_PROJECTION: Name =
+    name("per_layer_model_proj.weight", "model.per_layer_model_projection.weight", |c| {
+        vec![c.hidden, per_layer(c) * c.layers]
+    })
+    .if_so(has_per_layer);
+pub(super) const PER_LAYER_NORM: Name =
+    name("per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight", |c| vec![per_layer(c)])
+        .if_so(has_per_layer);
+/// Of a layer, its gate for these, what the result is multiplied by, and the norm behind that.
+pub(super) const PER_LAYER_GATE: Name =
+    name("blk.{}.inp_gate.weight", "model.layers.{}.per_layer_input_gate.weight", |c| {
+        vec![c.hidden, per_layer(c)]
+    })
+    .if_so(has_per_layer);
+pub(super) const PER_LAYER_OUTPUT: Name =
+    name("blk.{}.proj.weight", "model.layers.{}.per_layer_projection.weight", |c| {
+        vec![per_layer(c), c.hidden]
+    })
+    .if_so(has_per_layer);
+pub(super) const POST_PER_LAYER_NORM: Name =
+    name("blk.{}.post_norm.weight", "model.layers.{}.post_per_layer_input_norm.weight", |c| vec![c.hidden])
+        .if_so(has_per_layer);
 /// A factor of the residual stream.
 pub(super) const SCALE: Name =
     name("blk.{}.layer_output_scale.weight", "model.layers.{}.layer_scalar", |_| vec![1])
@@ -547,7 +588,7 @@ pub(super) const LONG_FACTORS: Name =
         .if_so(|c| c.long_factors.is_some());
 
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 13] = [
+pub(super) static GLOBAL: [Name; 16] = [
     EMBEDDING,
     POSITIONS,
     TOKEN_TYPES,
@@ -558,12 +599,15 @@ pub(super) static GLOBAL: [Name; 13] = [
     CLASSIFIER_BIAS,
     OUTPUT_NORM,
     OUTPUT_NORM_BIAS,
+    PER_LAYER,
+    PER_LAYER_PROJECTION,
+    PER_LAYER_NORM,
     ROPE_FACTORS,
     SHORT_FACTORS,
     LONG_FACTORS,
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 54] = [
+pub(super) static LAYER: [Name; 57] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -617,5 +661,8 @@ pub(super) static LAYER: [Name; 54] = [
     SHARED[1],
     SHARED[2],
     POST_FFN_NORM,
+    PER_LAYER_GATE,
+    PER_LAYER_OUTPUT,
+    POST_PER_LAYER_NORM,
     SCALE,
 ];

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 
 use super::names::{self, Name, Naming};
 use super::weights::{
-    ExpertWeights, FeedForward, HostWeights, LayerWeights, LinearWeights, Matrix, Network, NormWeights,
+    ExpertWeights, FeedForward, HostWeights, LayerInput, LayerWeights, LinearWeights, Matrix, Network,
+    NormWeights, PerLayerWeights,
 };
 use super::{checkpoint, Config, KvHeads, LinearAttention, ModelError, Norm};
 use crate::detect::kernels;
@@ -262,8 +263,14 @@ impl<'a> Files<'a> {
             }
             None if config.fused_qkv => self.parts(config, &names::QKV, layer, sizes)?,
             None => {
-                let values = if names::V.needed(config, layer) { &names::V } else { &names::K };
-                [matrix(&names::Q)?, matrix(&names::K)?, matrix(values)?]
+                let q = matrix(&names::Q)?;
+                let none = || q.row_range(0, 0).map_err(|e| bad_tensor(names::K.gguf, e.to_string()));
+                let own = |name: &Name, other: Result<_, _>| match name.needed(config, layer) {
+                    true => self.matrix(config, name, [layer, 0]),
+                    false => other,
+                };
+                let k = own(&names::K, none())?;
+                [q, k, own(&names::V, Ok(k))?]
             }
         };
         let [q_bias, k_bias, v_bias] = match optional(&names::QKV_BIAS)? {
@@ -276,7 +283,13 @@ impl<'a> Files<'a> {
         let experts = config.experts.filter(|_| config.layer[layer].experts);
         let mut post_ffn_norm = optional(&names::POST_FFN_NORM)?;
         let scale = config.layer[layer].scale.unwrap_or(1.0);
-        post_ffn_norm.iter_mut().flatten().for_each(|weight| *weight *= scale);
+        let mut post_per_layer = optional(&names::POST_PER_LAYER_NORM)?;
+        let last = if config.per_layer.is_some() { &mut post_per_layer } else { &mut post_ffn_norm };
+        last.iter_mut().flatten().for_each(|weight| *weight *= scale);
+        let per_layer = |post_norm| {
+            let (gate, output) = (matrix(&names::PER_LAYER_GATE)?, matrix(&names::PER_LAYER_OUTPUT)?);
+            Ok::<_, ModelError>(LayerInput { gate, output, post_norm })
+        };
         // Its number is in the configuration; this is about its shape.
         optional(&names::SCALE)?;
         Ok(LayerWeights {
@@ -293,7 +306,7 @@ impl<'a> Files<'a> {
             linear: linear.map(|linear| self.linear(config, linear, layer)).transpose()?,
             q_norm: optional(&names::Q_NORM)?,
             k_norm: optional(&names::K_NORM)?,
-            v_norm: config.value_norm.then(|| vec![1.0; dim]),
+            v_norm: (config.value_norm && names::K.needed(config, layer)).then(|| vec![1.0; dim]),
             q_bias,
             k_bias,
             v_bias,
@@ -327,6 +340,7 @@ impl<'a> Files<'a> {
                     shared_gate: optional(&names::SHARED_GATE)?,
                 }),
             },
+            per_layer: post_per_layer.map(per_layer).transpose()?,
             post_ffn_norm,
             ffn_sum_norm: norm(&names::FFN_SUM_NORM)?,
         })
@@ -348,6 +362,13 @@ impl<'a> Files<'a> {
         let scaled = output_norm.iter_mut().chain(&mut output_norm_bias).flatten();
         scaled.for_each(|number| *number *= config.logit_scale);
         let layers = (0..config.layers).map(|l| self.layer(config, l)).collect::<Result<_, _>>()?;
+        let mut per_layer_norm = self.optional(config, &names::PER_LAYER_NORM, 0)?;
+        per_layer_norm.iter_mut().flatten().for_each(|weight| *weight *= std::f32::consts::FRAC_1_SQRT_2);
+        let per_layer = |norm| {
+            let matrix = |name| self.matrix(config, name, [0, 0]);
+            let (table, projection) = (matrix(&names::PER_LAYER)?, matrix(&names::PER_LAYER_PROJECTION)?);
+            Ok::<_, ModelError>(PerLayerWeights { table, projection, norm })
+        };
         Ok(HostWeights {
             embedding,
             positions,
@@ -355,6 +376,7 @@ impl<'a> Files<'a> {
             embedding_norm,
             output,
             output_norm,
+            per_layer: per_layer_norm.map(per_layer).transpose()?,
             output_norm_bias,
             layers,
         })

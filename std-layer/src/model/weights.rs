@@ -72,10 +72,36 @@ pub struct HostWeights<'a> {
     pub output: Matrix<'a>,
     /// `hidden` elements, times `logit_scale`, unless `residual_norms`.
     pub output_norm: Option<Vec<f32>>,
+    /// If tokens have embeddings for each layer.
+    pub per_layer: Option<PerLayerWeights<'a>>,
     /// As many, times `logit_scale`, if that is a layer norm.
     pub output_norm_bias: Option<Vec<f32>>,
     /// One entry a layer.
     pub layers: Vec<LayerWeights<'a>>,
+}
+
+/// What makes the embeddings of tokens for each of the `layers`, of `n` elements.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PerLayerWeights<'a> {
+    /// `vocabulary x layers * n`.
+    pub table: Matrix<'a>,
+    /// `layers * n x hidden`.
+    pub projection: Matrix<'a>,
+    /// `n` elements, divided by the square root of 2.
+    pub norm: Vec<f32>,
+}
+
+/// What a layer does with its embedding of a token.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LayerInput<'a> {
+    /// `n x hidden`.
+    pub gate: Matrix<'a>,
+    /// `hidden x n`.
+    pub output: Matrix<'a>,
+    /// `hidden` elements, times the layer's `scale` if there is one.
+    pub post_norm: Vec<f32>,
 }
 
 /// What a layer norm multiplies with and adds: `hidden` elements each.
@@ -97,7 +123,7 @@ pub struct LayerWeights<'a> {
     pub attention_norm_bias: Option<Vec<f32>>,
     /// `heads * head_dim x hidden`; twice as many rows if `attention_gates`, those of gates behind those of each head.
     pub q: Matrix<'a>,
-    /// `kv_heads * head_dim x hidden`.
+    /// `kv_heads * head_dim x hidden`; without rows if the layer has no keys of its own, and so is `v` then.
     pub k: Matrix<'a>,
     /// `kv_heads * head_dim x hidden`; that of keys again where those are values, too.
     pub v: Matrix<'a>,
@@ -138,7 +164,9 @@ pub struct LayerWeights<'a> {
     pub down_bias: Option<Vec<f32>>,
     /// The experts, if the layer has them.
     pub experts: Option<ExpertWeights<'a>>,
-    /// Behind the feed-forward network: `hidden` elements, if `post_norms`, times the layer's `scale` if there is one.
+    /// What it does with its embedding of a token, if tokens have such.
+    pub per_layer: Option<LayerInput<'a>>,
+    /// Behind the feed-forward network: `hidden` elements, if `post_norms`, times the layer's `scale` if there is one and nothing comes behind.
     pub post_ffn_norm: Option<Vec<f32>>,
     /// Behind the sum with the feed-forward network, if `residual_norms`.
     pub ffn_sum_norm: Option<NormWeights>,
@@ -149,14 +177,16 @@ impl<'a> LayerWeights<'a> {
     pub(crate) fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
         let network = self.feed_forward.iter().flat_map(Network::matrices);
         let router = self.experts.iter().map(|experts| experts.router);
-        self.inputs().into_iter().chain([self.output]).chain(network).chain(router)
+        let per_layer = self.per_layer.iter().flat_map(|of| [of.gate, of.output]);
+        self.inputs().into_iter().chain([self.output]).chain(network).chain(router).chain(per_layer)
     }
 
     /// The matrices that multiply the input of attention, in the order of their products.
     pub(crate) fn inputs(&self) -> Vec<Matrix<'a>> {
         let linear =
             self.linear.iter().flat_map(|linear| [linear.gates].into_iter().chain(linear.decays.clone()));
-        [self.q, self.k, self.v].into_iter().chain(linear).collect()
+        let with_rows = |matrix: &Matrix<'_>| matrix.rows() > 0;
+        [self.q, self.k, self.v].into_iter().filter(with_rows).chain(linear).collect()
     }
 }
 

@@ -66,6 +66,20 @@ pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     all.iter().map(|x| times(&output, x).into_iter().map(cap).collect()).collect()
 }
 
+/// The embeddings of tokens for each layer, those of all layers one behind the other, if there are any.
+fn of_layers(config: &Config, weights: &HostWeights<'_>, tokens: &[u32], xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let (Some(n), Some(of)) = (config.per_layer, &weights.per_layer) else { return Vec::new() };
+    let (table, projection) = (rows(&of.table), rows(&of.projection));
+    let embeddings = tokens.iter().zip(xs).map(|(&token, x)| {
+        let products: Vec<f64> =
+            times(&projection, x).iter().map(|y| y / (config.hidden as f64).sqrt()).collect();
+        let normed = products.chunks(n).flat_map(|part| norm(part, &of.norm, config.norm_eps));
+        // The weights of the norm contain the factor of the sum.
+        normed.zip(&table[token as usize]).map(|(y, e)| y + (n as f64 / 2.0).sqrt() * e).collect()
+    });
+    embeddings.collect()
+}
+
 /// What the output matrix multiplies.
 pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let eps = config.norm_eps;
@@ -73,7 +87,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     let scale = f64::from(config.embedding_scale);
     let mut xs: Vec<Vec<f64>> =
         tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
-    for (w, layer) in weights.layers.iter().zip(&config.layer) {
+    let per_layer = of_layers(config, weights, tokens, &xs);
+    let mut kept: Vec<[Vec<Vec<f64>>; 2]> = Vec::new();
+    for (l, (w, layer)) in weights.layers.iter().zip(&config.layer).enumerate() {
         let heads = config.heads_with(layer.window);
         let (dim, group) = (heads.dim, config.heads / heads.count);
         let rope = &config.ropes[layer.rope];
@@ -101,7 +117,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 .map(|w| w.each.iter().map(|e| e.matrices().map(|m| rows(&m))).collect::<Vec<_>>()),
         );
         let router = w.experts.as_ref().map(|w| rows(&w.router));
-        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        let [mut keys, mut values] = layer.keys_of.map_or_else(Default::default, |of| kept[of].clone());
         for (p, x) in xs.iter_mut().enumerate() {
             let h = normed(config, x, &w.attention_norm, &w.attention_norm_bias);
             let biased = |m: &[Vec<f64>], b: &Option<Vec<f32>>| {
@@ -137,15 +153,17 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             if let Some(of) = &w.v_norm {
                 v.chunks_mut(dim).for_each(|part| part.copy_from_slice(&norm(part, of, eps)));
             }
-            keys.push(k);
-            values.push(v);
+            if layer.keys_of.is_none() {
+                keys.push(k);
+                values.push(v);
+            }
             let from = layer.window.map_or(0, |window| (p + 1).saturating_sub(window));
             let mut mixed = Vec::new();
             for (head, q) in q.chunks(dim).enumerate().filter(|_| linear.is_none()) {
                 let at = head / group * dim;
                 let dot = |k: &[f64]| q.iter().zip(&k[at..at + dim]).map(|(q, k)| q * k).sum::<f64>();
                 let mut scores: Vec<f64> =
-                    keys[from..].iter().map(|k| dot(k) * f64::from(config.attention_scale)).collect();
+                    keys[from..=p].iter().map(|k| dot(k) * f64::from(config.attention_scale)).collect();
                 if let Some(cap) = config.attention_softcap.map(f64::from) {
                     scores.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
                 }
@@ -154,7 +172,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - top).exp()).sum();
                 let weigh = |i: usize| {
-                    let one = scores.iter().zip(&values[from..]).map(|(s, v)| (s - top).exp() * v[at + i]);
+                    let one = scores.iter().zip(&values[from..=p]).map(|(s, v)| (s - top).exp() * v[at + i]);
                     one.sum::<f64>() / sum
                 };
                 mixed.extend((0..dim).map(weigh));
@@ -250,8 +268,17 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 f = norm(&f, post, eps);
             }
             let scale = f64::from(layer.scale.unwrap_or(1.0));
+            if let Some(own) = &w.per_layer {
+                *x = plus(x, &f);
+                let n = config.per_layer.unwrap();
+                let gates = times(&rows(&own.gate), x);
+                let by = &per_layer[p][l * n..][..n];
+                let y: Vec<f64> = gates.iter().zip(by).map(|(&g, &by)| gated(g, by)).collect();
+                f = norm(&times(&rows(&own.output), &y), &own.post_norm, eps);
+            }
             x.iter_mut().zip(&f).for_each(|(x, f)| *x = scale * *x + f);
         }
+        kept.push([keys, values]);
     }
     xs.iter().map(|x| normed(config, x, &weights.output_norm, &weights.output_norm_bias)).collect()
 }

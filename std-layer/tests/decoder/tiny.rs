@@ -41,6 +41,8 @@ pub struct Tiny {
     pub experts_scale: f32,
     /// How large the router's weights are.
     pub router_scale: f32,
+    /// Elements of an embedding for each layer; 0 if there are none. Where there are, all layers but the first two have no keys of their own, and wider networks.
+    pub per_layer: usize,
 }
 
 impl Tiny {
@@ -66,6 +68,7 @@ impl Tiny {
             },
             experts_scale: 1.5,
             router_scale: 2.0,
+            per_layer: 0,
         }
     }
 
@@ -119,11 +122,17 @@ impl Tiny {
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
+        .chain([Self::with_per_layer()])
+    }
+
+    /// Gemma 4 with embeddings for each layer.
+    fn with_per_layer() -> Self {
+        Self { per_layer: 32, layers: 4, ..Self::new("gemma4", None) }
     }
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(14)
+        Self::others().take(14).chain([Self::with_per_layer()])
     }
 
     /// Models most of whose layers have linear attention: with heads of values in either order, and experts.
@@ -228,7 +237,14 @@ impl Tiny {
         } else if !self.tied {
             all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
         }
+        if self.per_layer > 0 {
+            let all_layers = self.per_layer * self.layers;
+            all.push(("per_layer_token_embd".to_owned(), vec![all_layers, self.vocabulary]));
+            all.push(("per_layer_model_proj".to_owned(), vec![self.hidden, all_layers]));
+            all.push(("per_layer_proj_norm".to_owned(), vec![self.per_layer]));
+        }
         for l in 0..self.layers {
+            let own_keys = self.per_layer == 0 || l < 2;
             let (q, kv) = self.queries_and_keys(l);
             let head_dim = q / self.heads;
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
@@ -254,8 +270,10 @@ impl Tiny {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
-                add("attn_k", &[self.hidden, kv]);
-                if !(self.architecture == "gemma4" && l % 2 == 1) {
+                if own_keys {
+                    add("attn_k", &[self.hidden, kv]);
+                }
+                if own_keys && !(self.architecture == "gemma4" && self.per_layer == 0 && l % 2 == 1) {
                     add("attn_v", &[self.hidden, kv]);
                 }
             }
@@ -269,7 +287,7 @@ impl Tiny {
             if self.architecture == "gpt-oss" {
                 add("attn_sinks", &[self.heads]);
             }
-            let (hidden, between) = (self.hidden, self.intermediate);
+            let (hidden, between) = (self.hidden, self.widths()[l]);
             let mut network = |end: &str, between: usize, of: &[usize]| {
                 for (name, dims) in
                     [("gate", [hidden, between]), ("up", [hidden, between]), ("down", [between, hidden])]
@@ -301,6 +319,11 @@ impl Tiny {
             if self.architecture == "gemma4" {
                 add("layer_output_scale", &[1]);
             }
+            if self.per_layer > 0 {
+                add("inp_gate", &[self.hidden, self.per_layer]);
+                add("proj", &[self.per_layer, self.hidden]);
+                add("post_norm", &[self.hidden]);
+            }
             if self.is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
@@ -322,7 +345,9 @@ impl Tiny {
                 ]);
             if normed && !self.is_linear(l) {
                 add("attn_q_norm", &[head_dim]);
-                add("attn_k_norm", &[head_dim]);
+                if own_keys {
+                    add("attn_k_norm", &[head_dim]);
+                }
             }
             if self.architecture == "command-r" {
                 add("attn_q_norm", &[self.head_dim, self.heads]);
@@ -401,6 +426,12 @@ impl Tiny {
         all
     }
 
+    /// Elements between the halves of the feed-forward network of each layer.
+    fn widths(&self) -> Vec<usize> {
+        let wide = |l: usize| self.per_layer > 0 && l >= 2;
+        (0..self.layers).map(|l| self.intermediate * (1 + usize::from(wide(l)))).collect()
+    }
+
     /// Elements of the queries and of the keys of a layer: of Gemma 4, each second one has half as many heads of keys, and heads of twice as many elements.
     fn queries_and_keys(&self, layer: usize) -> (usize, usize) {
         let more = if self.architecture == "gemma4" && layer % 2 == 1 { 2 } else { 1 };
@@ -464,9 +495,17 @@ impl Tiny {
             let kv = (0..self.layers).map(|l| Value::U32((self.kv_heads / (1 + l % 2)) as u32));
             writer.set_array("gemma4.attention.head_count_kv", ValueType::U32, kv).unwrap();
         }
+        if self.per_layer > 0 {
+            let widths = self.widths().into_iter().map(|n| Value::U32(n as u32));
+            writer.set_array("gemma4.feed_forward_length", ValueType::U32, widths).unwrap();
+        }
         let mut set = |key: &str, value: Value<'_>| {
             writer.set(&format!("{}.{key}", self.architecture), value).unwrap();
         };
+        if self.per_layer > 0 {
+            set("embedding_length_per_layer_input", Value::U32(self.per_layer as u32));
+            set("attention.shared_kv_layers", Value::U32(self.layers as u32 - 2));
+        }
         set(&format!("attention.{epsilon}"), Value::F32(1e-5));
         set("rope.freq_base", Value::F32(100_000.0));
         if let Some((count, used)) = self.experts {

@@ -212,6 +212,8 @@ pub(super) struct Attention {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfLayer {
     pub(super) layer: usize,
+    /// The layer whose keys and values it attends to: itself if it has some.
+    pub(super) keys_of: usize,
     /// Its group of layers with the same window.
     pub(super) group: usize,
     /// The sinks of its heads.
@@ -288,15 +290,15 @@ fn finish<'a>(
     Ok(())
 }
 
-/// Norms the first `dim` of each `step` elements. There are weights for one of these parts, or for all of them.
+/// Norms the first `dim` of each `step` elements. There are weights for one of these parts, or for all of them; without any nothing is done.
 fn norm_heads(
     k: &Kernels<f32>,
     (norm, eps): (Norm, f32),
     (weights, dim): (&[f32], usize),
     (x, step): (&mut [f32], usize),
 ) -> Result<(), KernelError> {
-    let weights = weights.chunks_exact(dim).cycle();
-    x.chunks_exact_mut(step).zip(weights).try_for_each(|(x, weight)| match norm {
+    let weights = weights.chunks_exact(dim.max(1)).cycle();
+    x.chunks_exact_mut(step.max(1)).zip(weights).try_for_each(|(x, weight)| match norm {
         Norm::Rms => k.rms_norm_inplace(Some(weight), eps, &mut x[..dim]),
         Norm::Layer => k.layer_norm_inplace(Some(weight), None, eps, &mut x[..dim]),
     })
@@ -427,7 +429,7 @@ impl Attention {
         all.clear();
         // SAFETY: the caller's contract.
         let blocks_of =
-            |work, piece| unsafe { self.blocks_of::<C>(of.layer, shares.sight, work, piece, len) };
+            |work, piece| unsafe { self.blocks_of::<C>(of.keys_of, shares.sight, work, piece, len) };
         let (mut first, mut n, mut blocks) = blocks_of(work, work.pieces.start);
         for piece in work.pieces.clone() {
             // What is attended to next is asked for meanwhile.
@@ -517,7 +519,8 @@ impl Attention {
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
         let Heads { kv_heads, group, dim, step } = self.shares[layer.group].heads;
-        let (q, kv) = (kv_heads * group * step, kv_heads * dim);
+        let own_keys = layer.keys_of == layer.layer;
+        let (q, kv) = (kv_heads * group * step, if own_keys { kv_heads * dim } else { 0 });
         let (half, config) = (shape.rot_dim / 2, &weights.config);
         for row in of.row..of.row + of.tokens {
             // SAFETY: the caller's contract.
@@ -530,7 +533,9 @@ impl Attention {
                 if half > 0 {
                     let of_keys = RopeShape { heads: kv_heads, head_dim: dim, ..shape };
                     k.rope_inplace(shape, cos, sin, &mut x[..q])?;
-                    k.rope_inplace(of_keys, cos, sin, &mut x[q..q + kv])?;
+                    if own_keys {
+                        k.rope_inplace(of_keys, cos, sin, &mut x[q..q + kv])?;
+                    }
                 }
                 Ok::<_, KernelError>(())
             };
@@ -538,25 +543,26 @@ impl Attention {
                 rotate(x)?;
             }
             if let Some(all) = weights.tensors.head_norms(layer.layer) {
-                let [of_q, of_k] = match config.qk_norm_whole || config.qk_norm_each {
-                    true => [kv_heads * group * dim, kv],
-                    false => [dim, dim],
+                let each = |len: usize| if config.qk_norm_whole || config.qk_norm_each { len } else { dim };
+                let (of_q, rest) = all.split_at(each(kv_heads * group * dim));
+                let together = |len: usize, step: usize| match config.qk_norm_whole {
+                    true => (len, len),
+                    false => (dim, step),
                 };
-                let (of_q, rest) = all.split_at(of_q);
-                let (of_k, of_v) = rest.split_at(of_k);
-                let [(each, step), (each_k, step_k)] = match config.qk_norm_whole {
-                    true => [(q, q), (kv, kv)],
-                    false => [(dim, step), (dim, dim)],
-                };
-                norm_heads(&k, (config.norm, eps), (of_q, each), (&mut x[..q], step))?;
-                norm_heads(&k, (config.norm, eps), (of_k, each_k), (&mut x[q..q + kv], step_k))?;
-                if !of_v.is_empty() {
-                    norm_heads(&k, (config.norm, eps), (of_v, dim), (&mut x[q + kv..], dim))?;
-                }
+                let (one, step) = together(q, step);
+                norm_heads(&k, (config.norm, eps), (of_q, one), (&mut x[..q], step))?;
+                // A layer without keys has no weights for them.
+                let (of_k, of_v) = rest.split_at(if own_keys { each(kv) } else { 0 });
+                let (one, step) = together(kv, dim);
+                norm_heads(&k, (config.norm, eps), (of_k, one), (&mut x[q..q + kv], step))?;
+                norm_heads(&k, (config.norm, eps), (of_v, dim), (&mut x[q + kv..], dim))?;
             }
             if !config.qk_norm_behind {
                 rotate(x)?;
             }
+        }
+        if !own_keys {
+            return Ok(());
         }
         // SAFETY: the caller's contract.
         unsafe {

@@ -23,8 +23,8 @@ pub struct CpuKvCache {
     memory: AlignedVec<u8>,
     /// Where the pages of each layer start.
     starts: Vec<usize>,
-    /// The window of each layer, by which a cache is known to fit a model.
-    layer_windows: Vec<Option<usize>>,
+    /// The window of each layer, and the layer whose keys and values it attends to if it has none: by these a cache is known to fit a model.
+    of_layers: Vec<(Option<usize>, Option<usize>)>,
     /// The heads of each group, and bytes of a block.
     heads: Vec<(KvHeads, usize)>,
     /// Linear attention, if layers have it.
@@ -111,7 +111,11 @@ impl CpuKvCache {
         }));
         let mut starts = Vec::with_capacity(group_of.len());
         let mut end = 0usize;
-        for &group in &group_of {
+        for (&group, layer) in group_of.iter().zip(&config.layer) {
+            if let Some(other) = layer.keys_of {
+                starts.push(starts[other]);
+                continue;
+            }
             starts.push(end);
             let pages = pages.free(group).checked_mul(page_bytes[group]);
             // Each layer starts on a cache line.
@@ -126,7 +130,7 @@ impl CpuKvCache {
             group_of,
             memory: AlignedVec::zeroed(end),
             starts,
-            layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
+            of_layers: of_layers(config).collect(),
             heads,
             linear: config.linear_attention,
             page_bytes,
@@ -144,9 +148,8 @@ impl CpuKvCache {
 
     /// Checks that the cache was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
-        let windows = config.layer.iter().map(|layer| layer.window);
         let linear = config.layer.iter().map(|layer| layer.linear);
-        let same = windows.eq(self.layer_windows.iter().copied())
+        let same = of_layers(config).eq(self.of_layers.iter().copied())
             && linear.eq(self.group_of.iter().map(|&group| group == self.windows.len()))
             && config.linear_attention == self.linear;
         let heads = self.windows.iter().map(|&window| config.heads_with(window));
@@ -168,11 +171,18 @@ impl CpuKvCache {
         self.group_of.iter().map(of).sum()
     }
 
+    /// Where the pages of the layers of a group start that have some of their own.
+    fn starts_of(&self, group: usize) -> Vec<usize> {
+        let layers = self.starts.iter().zip(&self.group_of).zip(&self.of_layers);
+        let own = layers.filter(|((_, &of), (_, other))| of == group && other.is_none());
+        own.map(|((&start, _), _)| start).collect()
+    }
+
     /// Makes room for a step's tokens. Pages that are shared, and that tokens go to, are copied.
     pub(super) fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<(), CacheError> {
         for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
             let page = self.page_bytes[group];
-            for (start, _) in self.starts.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
+            for start in self.starts_of(group) {
                 let [from, to] = [from, to].map(|at| start + at as usize * page);
                 self.memory.copy_within(from..from + page, to);
             }
@@ -183,7 +193,7 @@ impl CpuKvCache {
     /// Continues a sequence by a path of its drafts, whose keys and values move to consecutive places.
     pub(super) fn accept(&mut self, id: SequenceId, path: &[usize]) -> Result<(), BackendError> {
         for PositionCopy { group, from, to } in self.pages.accept(id, path)? {
-            for (&start, _) in self.starts.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
+            for start in self.starts_of(group) {
                 let (KvHeads { count, dim }, block) = self.heads[group];
                 for head in 0..count {
                     // Places, counted from the layer's first block on.
@@ -229,6 +239,11 @@ impl CpuKvCache {
             heads: self.heads.clone(),
         })
     }
+}
+
+/// The window of each layer, and the layer whose keys and values it attends to if it has none.
+fn of_layers(config: &Config) -> impl Iterator<Item = (Option<usize>, Option<usize>)> + '_ {
+    config.layer.iter().map(|layer| (layer.window, layer.keys_of))
 }
 
 impl Sequences for CpuKvCache {

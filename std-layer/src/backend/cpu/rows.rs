@@ -76,8 +76,10 @@ pub(super) enum RowWork {
     Glu { gate: Gate, x: Rows, to: Rows },
     /// An activation without gates.
     Activate { gate: Gate, x: Rows, to: Rows },
+    /// The same, times elements of rows of `by`, from `at` on.
+    GateBy { gate: Gate, x: Rows, by: Rows, at: usize, to: Rows },
     /// Brings these rows to the front, in one chunk.
-    Gather { rows: Vec<usize>, of: [Rows; 2] },
+    Gather { rows: Vec<usize>, of: Vec<Rows> },
     /// `cap * tanh(x / cap)`.
     Cap { x: Rows, cap: f32 },
     /// Makes one row of several, and its length 1. A row of the operation is one of `runs`.
@@ -297,6 +299,11 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
                 glu(k, *gate, x.row(row), to.row(row))?;
             }
             RowWork::Activate { gate, x, to } => activate(k, *gate, x.row(row), to.row(row))?,
+            RowWork::GateBy { gate, x, by, at, to } => {
+                let to = to.row(row);
+                activate(k, *gate, x.row(row), to)?;
+                k.vec_mul_inplace(&by.row(row)[*at..*at + to.len()], to)?;
+            }
             RowWork::Split { x, plan, to } => {
                 let (x, to) = (x.get(row / 2..row / 2 + 1), to.row(row));
                 to.copy_from_slice(x);

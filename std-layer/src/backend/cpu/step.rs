@@ -200,7 +200,8 @@ impl<'a> Recorder<'a> {
         }
         let partial = shares.iter().map(|shares| shares.partial_len).max().unwrap_or(0);
         // Prepared rows take most for the widest input, in as many forms as a product has matrices.
-        let widest = [Slot::Normed, Slot::Mixed, Slot::Activated].map(width).into_iter().max().unwrap_or(0);
+        let inputs = [Slot::Normed, Slot::Mixed, Slot::Activated, Slot::PerLayerActivated];
+        let widest = inputs.map(width).into_iter().max().unwrap_or(0);
         let form = QgemmPlan::<f32>::prepared_bound(rows, widest)?.size();
         let rounded_len = 3 * form.next_multiple_of(LINE);
         let attention = Box::new(Attention {
@@ -285,7 +286,8 @@ impl<'a> Recorder<'a> {
     fn of_layer(&self, layer: usize) -> OfLayer {
         let sinks = self.weights.tensors.sinks(layer).map(|sinks| &raw const **sinks);
         let [from, to] = [Slot::Heads, Slot::Mixed].map(|slot| self.rows_in(slot, layer));
-        OfLayer { layer, group: self.group_of[layer], sinks, from, to }
+        let keys_of = self.weights.config.layer[layer].keys_of.unwrap_or(layer);
+        OfLayer { layer, keys_of, group: self.group_of[layer], sinks, from, to }
     }
 
     /// The weight of a norm that the model has.
@@ -394,7 +396,7 @@ impl Step for Recorder<'_> {
         let positions = TokenRun::positions(&self.program.attention.runs);
         let work = RowWork::Embed {
             table: &self.weights.embedding,
-            tokens: std::mem::take(&mut self.tokens),
+            tokens: self.tokens.clone(),
             scale: self.weights.config.embedding_scale,
             token_type: self.weights.token_type.as_ref().map(|row| &raw const **row),
             positions: self.weights.positions.as_ref().map(|table| Positions { table, of: positions }),
@@ -429,6 +431,7 @@ impl Step for Recorder<'_> {
             Linear::AttentionOutput(_) => "attention output",
             Linear::GateUp(_) => "gate, up",
             Linear::Down(_) => "down",
+            Linear::PerLayer | Linear::PerLayerGate(_) | Linear::PerLayerOutput(_) => "embeddings of layers",
             Linear::Output => "logits",
         };
         let weights = self.weights;
@@ -543,10 +546,48 @@ impl Step for Recorder<'_> {
         Ok(())
     }
 
+    fn embed_per_layer(&mut self) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let (Some(n), Some(table), Some(weight)) =
+            (config.per_layer, &self.weights.per_layer, self.weights.tensors.per_layer_norm())
+        else {
+            return Err(BackendError::Unsupported("embeddings for each layer in a model without".to_owned()));
+        };
+        let [to, delta] = [Slot::PerLayer, Slot::PerLayerProducts].map(|slot| self.slots[&slot]);
+        let work = RowWork::Embed {
+            table,
+            tokens: self.tokens.clone(),
+            scale: (n as f32 / 2.0).sqrt(),
+            token_type: None,
+            positions: None,
+            to,
+        };
+        self.push_rows("embed", work, Slot::PerLayer);
+        // The norm is of products that are divided by the square root of the width.
+        let post = Some((&raw const **weight, config.norm_eps * config.hidden as f32));
+        let [x, delta] = [to, delta].map(|rows| Rows { width: n, ..rows });
+        let add = Some(Add { delta, scale: 1.0, post });
+        let work = RowWork::Norm { add, x, norm: None, stays: false, to: delta };
+        let (rows, step) = (self.rows * config.layers, self.step(1) * config.layers);
+        self.push("norm", Operation::Rows(RowOp { rows, step, work, out: delta, rounded: Vec::new() }));
+        Ok(())
+    }
+
+    fn gate_per_layer(&mut self, layer: usize) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let [x, by, to] =
+            [Slot::PerLayerGates, Slot::PerLayer, Slot::PerLayerActivated].map(|slot| self.slots[&slot]);
+        let at = layer * x.width;
+        let work = RowWork::GateBy { gate: config.gate, x, by, at, to };
+        self.push_rows("activation", work, Slot::PerLayerActivated);
+        Ok(())
+    }
+
     fn last_rows(&mut self) -> Result<(), BackendError> {
         if self.outputs.len() < self.rows {
             let mixed = self.rows_in(Slot::Mixed, self.weights.config.layers - 1);
-            let work = RowWork::Gather { rows: self.outputs.clone(), of: [self.slots[&Slot::Hidden], mixed] };
+            let of = vec![self.slots[&Slot::Hidden], mixed, self.slots[&Slot::PerLayer]];
+            let work = RowWork::Gather { rows: self.outputs.clone(), of };
             self.push_rows("gather", work, Slot::Mixed);
             self.rows = self.outputs.len();
         }

@@ -100,6 +100,8 @@ pub struct CpuWeights {
     pub(super) embedding: Embedding,
     /// A row for each position.
     pub(super) positions: Option<Embedding>,
+    /// A row for each token, with its embeddings for each layer.
+    pub(super) per_layer: Option<Embedding>,
     /// The row of the first token type.
     pub(super) token_type: Option<Vec<f32>>,
     pub(super) tensors: Tensors<Vec<Arc<Matrix>>, Vec<f32>, ExpertWeights>,
@@ -164,6 +166,7 @@ impl<'a> Packer<'a> {
             experts.matrices().try_for_each(&mut add)?;
         }
         add(weights.output)?;
+        weights.per_layer.iter().map(|of| of.projection).try_for_each(&mut add)?;
         let mut memory = AlignedVec::zeroed(len);
         let start = memory.as_mut_ptr();
         Ok(Self { pieces: Vec::new(), memory: Arc::new(memory), start, used: 0 })
@@ -291,7 +294,8 @@ pub(super) fn upload(
         false => packer.table(weights.embedding)?,
     };
     let positions = weights.positions.map(|table| packer.table(table)).transpose()?;
+    let per_layer = weights.per_layer.as_ref().map(|of| packer.table(of.table)).transpose()?;
     packer.pack(threads, progress)?;
     let token_type = weights.token_types.map(first_row).transpose()?;
-    Ok(CpuWeights { config: config.clone(), embedding, positions, token_type, tensors })
+    Ok(CpuWeights { config: config.clone(), embedding, positions, per_layer, token_type, tensors })
 }

@@ -35,6 +35,10 @@ pub(super) enum Place {
     Delta,
     /// Gates and what they are for.
     Gates,
+    /// Embeddings for each layer; their table's rows, later those whose logits are asked for; what is added to them.
+    PerLayer,
+    PerLayerRows,
+    PerLayerProducts,
     /// What routers give, and which rows go through which experts.
     Scores,
     Routes,

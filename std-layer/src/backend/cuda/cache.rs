@@ -44,6 +44,8 @@ pub struct CudaKvCache {
     /// Where such tokens come to; what is not used just now.
     pub(super) pinned: Option<PinnedBuffer<u32>>,
     windows: Vec<Option<usize>>,
+    /// Of each layer the one whose keys and values it attends to, if it has none.
+    keys_of: Vec<Option<usize>>,
     /// Linear attention, if there is any, and which layers have it.
     linear: (Option<LinearAttention>, Vec<bool>),
     /// The heads of each layer.
@@ -312,6 +314,9 @@ impl CudaKvCache {
             if let Some(of) = config.linear_attention_of(layer) {
                 return Ok(LayerCache::States(Buffer::new(context, pages * of.state())?));
             }
+            if config.layer[layer].keys_of.is_some() {
+                return Ok(LayerCache::Nothing);
+            }
             let KvHeads { count: kv_heads, dim } = config.heads_of(layer);
             let head_dim = head_room(dim);
             let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] };
@@ -338,6 +343,7 @@ impl CudaKvCache {
             ahead: None,
             pinned: None,
             windows: config.layer.iter().map(|layer| layer.window).collect(),
+            keys_of: config.layer.iter().map(|layer| layer.keys_of).collect(),
             linear: (config.linear_attention, config.layer.iter().map(|layer| layer.linear).collect()),
             heads: heads(config).collect(),
         })
@@ -349,6 +355,7 @@ impl CudaKvCache {
         let linear = config.layer.iter().map(|layer| layer.linear);
         let linear = config.linear_attention == self.linear.0 && linear.eq(self.linear.1.iter().copied());
         let same = windows.eq(self.windows.iter().copied()) && self.angles.ropes == config.ropes && linear;
+        let same = same && config.layer.iter().map(|layer| layer.keys_of).eq(self.keys_of.iter().copied());
         if same && heads(config).eq(self.heads.iter().copied()) {
             return Ok(());
         }
@@ -392,7 +399,9 @@ impl CudaKvCache {
             let moves = self.inputs.moves.set_all(&gpu.stream, &moves)?;
             let layers = self.layers.iter_mut().zip(&self.group_of);
             for (layer, _) in layers.filter(|(_, &g)| g == group[0].group) {
-                gpu.ops.kv_move(&gpu.stream, layer.kv_mut()?, moves)?;
+                if let LayerCache::Positions(cache) = layer {
+                    gpu.ops.kv_move(&gpu.stream, cache, moves)?;
+                }
             }
         }
         Ok(())
@@ -456,8 +465,8 @@ impl CudaKvCache {
         let widest = [Linear::Qkv(0), Linear::AttentionOutput(0)];
         let cols = |l| weights.tensors.linear(l).matrices.first().map_or(0, |matrix| matrix.cols);
         let of_experts = config.experts.map_or(0, |experts| experts.intermediate);
-        let widest =
-            widest.map(cols).into_iter().max().unwrap_or(0).max(config.most_between()).max(of_experts);
+        let of_networks = config.most_between().max(of_experts).max(config.per_layer.unwrap_or(0));
+        let widest = widest.map(cols).into_iter().max().unwrap_or(0).max(of_networks);
         let rows = self.inputs.rows;
         let (which, precision, rows) = match (room.exact, config.experts) {
             (true, experts) => (1, Precision::Exact, rows * experts.map_or(1, |experts| experts.used)),

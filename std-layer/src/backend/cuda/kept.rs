@@ -11,27 +11,29 @@ pub(super) enum LayerCache {
     Positions(KvCache),
     /// States, one behind the other.
     States(Buffer<f32>),
+    /// Nothing: it attends to what another layer has.
+    Nothing,
 }
 
 impl LayerCache {
     pub(super) fn kv(&self) -> Result<&KvCache, CudaError> {
         match self {
             Self::Positions(cache) => Ok(cache),
-            Self::States(_) => Err(Self::other("a layer with keys and values")),
+            _ => Err(Self::other("a layer with keys and values")),
         }
     }
 
     pub(super) fn kv_mut(&mut self) -> Result<&mut KvCache, CudaError> {
         match self {
             Self::Positions(cache) => Ok(cache),
-            Self::States(_) => Err(Self::other("a layer with keys and values")),
+            _ => Err(Self::other("a layer with keys and values")),
         }
     }
 
     pub(super) fn states_mut(&mut self) -> Result<&mut Buffer<f32>, CudaError> {
         match self {
             Self::States(states) => Ok(states),
-            Self::Positions(_) => Err(Self::other("a layer with linear attention")),
+            _ => Err(Self::other("a layer with linear attention")),
         }
     }
 
@@ -47,6 +49,7 @@ impl LayerCache {
         pages: usize,
     ) -> Result<(), CudaError> {
         match self {
+            Self::Nothing => Ok(()),
             Self::Positions(cache) => cache.copy_page(stream, from, to),
             Self::States(states) => {
                 let len = states.len() / pages.max(1);

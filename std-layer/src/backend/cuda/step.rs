@@ -39,6 +39,8 @@ pub(super) enum Waiting<'a> {
     /// The residual stream itself.
     Hidden,
     Attention(usize),
+    /// What a layer makes of its embeddings of tokens.
+    PerLayer(usize),
     /// Gates of the linear attention of a layer.
     LinearGates(usize, &'a LinearAttention),
     /// Gates and what they are for, as this product gave them; with their biases, if they have any.
@@ -80,6 +82,8 @@ pub(super) struct Lowering<'a> {
     /// Where the residual stream is, and whether the next norm leaves rows of it out.
     hidden: Place,
     fewer: bool,
+    /// Where embeddings for each layer are.
+    per_layer: Place,
     /// What the last product of gates was, and what is added to these, if anything.
     gates: Option<(&'a Product, Option<&'a Buffer<f32>>)>,
 }
@@ -105,6 +109,7 @@ impl<'a> Lowering<'a> {
             scale: weights.config.embedding_scale,
             hidden: Place::Hidden,
             fewer: false,
+            per_layer: Place::PerLayer,
             inputs: Place::Inputs,
             gates: None,
         }
@@ -146,6 +151,7 @@ impl<'a> Lowering<'a> {
             Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
             Waiting::LinearGates(layer, of) => self.linear_gates((layer, of), wanted, outputs),
             Waiting::Gate(product, biases) => self.gate(product, biases, wanted, outputs),
+            Waiting::PerLayer(layer) => self.per_layer(layer, wanted, outputs),
             Waiting::Kept => self.kept(wanted, outputs[1]),
             Waiting::Pairs => self.pairs(wanted, outputs),
             Waiting::Nothing => {
@@ -218,6 +224,7 @@ impl<'a> Lowering<'a> {
         let all = if config.causal { Mask::Causal } else { Mask::Full };
         // Rows of heads as the cache has them; behind the last kernel they are as the model has them.
         let own = config.heads_of(layer).dim;
+        let keys_of = config.layer[layer].keys_of.unwrap_or(layer);
         let (rows, m, dim) = (self.rows, self.m, head_room(own));
         let (heads, width, window) = (config.heads, config.heads * dim, config.layer[layer].window);
         let head = (own, dim);
@@ -268,11 +275,11 @@ impl<'a> Lowering<'a> {
                 for (of, way) in &ways {
                     let how = attend(memory, of.clone(), matches!(way, Way::Tiles))?;
                     let room = partial(memory, of.clone())?;
-                    ops.decoder_attend(stream, (memory.layers[layer].kv()?, tables), &how, room)?;
+                    ops.decoder_attend(stream, (memory.layers[keys_of].kv()?, tables), &how, room)?;
                 }
                 let how = attend(memory, 0..rows.rows, false)?;
                 let from = (partial(memory, 0..rows.rows)?.into_view(), which);
-                let (cache, forms) = memory.cache_and_forms(layout, layer, wanted, m)?;
+                let (cache, forms) = memory.cache_and_forms(layout, keys_of, wanted, m)?;
                 return ops.decoder_join(stream, (cache, tables), &how, from, forms);
             }
             for (of, way) in &ways {
@@ -281,7 +288,7 @@ impl<'a> Lowering<'a> {
                         let some = from..of.end.min(from + ATTENTION_ROWS);
                         let how = attend(memory, some.clone(), matches!(way, Way::Tiles))?;
                         let mut room = partial(memory, 0..some.len())?;
-                        let cache = (memory.layers[layer].kv()?, tables);
+                        let cache = (memory.layers[keys_of].kv()?, tables);
                         ops.decoder_attend(stream, cache, &how, room.reborrow())?;
                         let mixed = memory.floats(layout, Place::Mixed, from * width, some.len() * width)?;
                         let forms =
@@ -298,7 +305,7 @@ impl<'a> Lowering<'a> {
                 let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };
                 let starts = memory.starts.range(run.index..run.index + 2)?;
                 let lengths = memory.rows.lengths.range(of.end - 1..of.end)?;
-                let cache = (memory.layers[layer].kv()?, own);
+                let cache = (memory.layers[keys_of].kv()?, own);
                 ops.attention_prefill(stream, cache, (starts, lengths), how, q, y)?;
             }
             let x = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?.into_view();
@@ -316,14 +323,33 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Rows of a table, those whose numbers are in the memory of the step.
+    /// What a layer makes of its embeddings of tokens.
+    fn per_layer(
+        &mut self,
+        layer: usize,
+        wanted: Wanted,
+        [inputs, half]: [(Place, Access); 2],
+    ) -> Result<(), BackendError> {
+        let (m, from, n, config) = (self.m, self.per_layer, wanted.cols, &self.weights.config);
+        let (stride, gate) = (n * config.layers, config.gate);
+        let uses = [(Place::Gates, Access::Read), (from, Access::Read), inputs, half];
+        self.launch(&uses, |memory, layout, gpu| {
+            let x = memory.floats(layout, Place::Gates, 0, m * n)?.into_view();
+            let by = memory.floats(layout, from, 0, m * stride)?.into_view();
+            let up = Some((by.range(layer * n..m * stride)?, stride));
+            let how = Gated { gate, rows: m, x: (x, n), up, bias: [None, None], experts: None };
+            gpu.ops.decoder_gate(&gpu.stream, how, memory.forms(layout, wanted, m)?)
+        })
+    }
+
+    /// Rows of a table of so many columns, those whose numbers are in the memory of the step.
     fn look_up(
         &mut self,
-        table: &'a Matrix,
+        (table, hidden): (&'a Matrix, usize),
         numbers: fn(&Memory<'a>) -> Option<View<'a, u32>>,
         to: Place,
     ) -> Result<(), BackendError> {
-        let (m, hidden) = (self.m, self.weights.config.hidden);
+        let m = self.m;
         self.size(to, m * hidden, 4);
         self.launch(&[(to, Access::Write)], |memory, layout, gpu| {
             let none = CudaError::WrongSize { arg: "numbers of rows", need: m, got: 0 };
@@ -409,11 +435,12 @@ impl Step for Lowering<'_> {
 
     fn embed(&mut self) -> Result<(), BackendError> {
         let weights = self.weights;
-        self.look_up(&weights.embedding, |memory| Some(memory.tokens), Place::Hidden)?;
+        let hidden = weights.config.hidden;
+        self.look_up((&weights.embedding, hidden), |memory| Some(memory.tokens), Place::Hidden)?;
         // The first norm adds what else a token's row has.
         self.bias = weights.token_type.as_ref();
         if let Some(table) = &weights.positions {
-            self.look_up(table, |memory| memory.rows.positions, Place::Delta)?;
+            self.look_up((table, hidden), |memory| memory.rows.positions, Place::Delta)?;
             self.add = Some(None);
         }
         Ok(())
@@ -457,7 +484,8 @@ impl Step for Lowering<'_> {
         let [_, slot] = linear.slots();
         let to = match slot {
             Slot::Heads => Some(Place::Heads),
-            Slot::Gates => Some(Place::Gates),
+            Slot::Gates | Slot::PerLayerGates => Some(Place::Gates),
+            Slot::PerLayerProducts => Some(Place::PerLayerProducts),
             Slot::Logits => None,
             _ => Some(Place::Delta),
         };
@@ -484,6 +512,8 @@ impl Step for Lowering<'_> {
         let rope = &config.ropes[config.layer[layer].rope];
         let product = weights.tensors.linear(Linear::Qkv(layer));
         let KvHeads { count, dim } = config.heads_of(layer);
+        let keys_of = config.layer[layer].keys_of.unwrap_or(layer);
+        let keys = keys_of == layer;
         let (width, queries) = (Slot::Heads.width_in(config, layer), config.heads * head_room(dim));
         let norms = weights.tensors.head_norms(layer).map(Buffer::view);
         let mut uses = vec![(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
@@ -512,10 +542,11 @@ impl Step for Lowering<'_> {
             };
             let [cos, sin] = &memory.angles[config.layer[layer].rope];
             let how = Heads {
-                x: [part(0)?, part(1)?, part(2)?],
+                x: if keys { [part(0)?, part(1)?, part(2)?] } else { [part(0)?; 3] },
+                keys,
                 bias: weights.tensors.bias(layer).map(Buffer::view),
                 norm: of_heads,
-                values: config.value_norm,
+                values: config.value_norm && keys,
                 each: config.qk_norm_each,
                 kind: config.norm,
                 behind: config.qk_norm_behind,
@@ -530,7 +561,7 @@ impl Step for Lowering<'_> {
             };
             let tables = PageTables { pages: memory.tables[memory.group_of[layer]], len: memory.table_len };
             let rows = memory.rows;
-            gpu.ops.decoder_heads(&gpu.stream, (memory.layers[layer].kv_mut()?, tables), rows, how)
+            gpu.ops.decoder_heads(&gpu.stream, (memory.layers[keys_of].kv_mut()?, tables), rows, how)
         })
     }
 
@@ -552,7 +583,60 @@ impl Step for Lowering<'_> {
         self.mixture(layer)
     }
 
+    fn embed_per_layer(&mut self) -> Result<(), BackendError> {
+        let (weights, m) = (self.weights, self.m);
+        let config = &weights.config;
+        let (Some(n), Some(table), Some(norm)) =
+            (config.per_layer, &weights.per_layer, weights.tensors.per_layer_norm())
+        else {
+            return Err(BackendError::Unsupported("embeddings for each layer in a model without".to_owned()));
+        };
+        let rows = m * config.layers;
+        self.look_up((table, n * config.layers), |memory| Some(memory.tokens), Place::PerLayerRows)?;
+        self.size(Place::PerLayer, rows * n, 4);
+        let reads = [Place::PerLayerRows, Place::PerLayerProducts].map(|place| (place, Access::Read));
+        let uses = [&reads[..], &[(Place::PerLayer, Access::Write)]].concat();
+        // The norm is of products that are divided by the square root of the width; nobody takes that of the sum.
+        let (scale, eps) = ((n as f32 / 2.0).sqrt(), config.norm_eps * config.hidden as f32);
+        self.launch(&uses, |memory, layout, gpu| {
+            let [x, delta] = [Place::PerLayerRows, Place::PerLayerProducts]
+                .map(|place| memory.floats(layout, place, 0, rows * n));
+            let how = AddNorm {
+                x: x?.into_view(),
+                rows: None,
+                y: memory.floats(layout, Place::PerLayer, 0, rows * n)?,
+                delta: Some(delta?.into_view()),
+                bias: None,
+                post: Some(norm.view()),
+                kind: Norm::Rms,
+                weight: norm.view(),
+                norm_bias: None,
+                eps,
+                scale,
+                stays: false,
+            };
+            gpu.ops.decoder_norm(&gpu.stream, how, memory.forms(layout, Wanted::nothing(n), rows)?)
+        })
+    }
+
+    fn gate_per_layer(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.waiting = Waiting::PerLayer(layer);
+        Ok(())
+    }
+
     fn last_rows(&mut self) -> Result<(), BackendError> {
+        if let Some(n) = self.weights.config.per_layer.filter(|_| self.rows.outputs < self.rows.rows) {
+            let (cols, rows, m) = (n * self.weights.config.layers, self.rows.rows, self.rows.outputs);
+            self.size(Place::PerLayerRows, m * cols, 4);
+            let uses = [(Place::PerLayer, Access::Read), (Place::PerLayerRows, Access::Write)];
+            self.launch(&uses, |memory, layout, gpu| {
+                let x = memory.floats(layout, Place::PerLayer, 0, rows * cols)?.into_view();
+                let which = Some(memory.outputs);
+                let forms = memory.forms(layout, Wanted::plain(cols, Place::PerLayerRows), m)?;
+                gpu.ops.decoder_rows(&gpu.stream, (x, which), (cols, cols), forms)
+            })?;
+            self.per_layer = Place::PerLayerRows;
+        }
         self.fewer = self.rows.outputs < self.rows.rows;
         self.m = self.rows.outputs;
         Ok(())

@@ -98,6 +98,8 @@ pub(super) struct Stored {
     pub(super) embedding: Arc<Matrix>,
     /// A row for each position, if the model has them.
     pub(super) positions: Option<Matrix>,
+    /// A row for each token, with its embeddings for each layer, if the model has them.
+    pub(super) per_layer: Option<Matrix>,
     /// The row of the first token type, if the model has them.
     pub(super) token_type: Option<Buffer<f32>>,
     /// Of each head by how much a step of distance lowers its scores, if it does.
@@ -232,12 +234,15 @@ pub(super) fn upload(
 ) -> Result<CudaWeights, BackendError> {
     check_for_cuda(config)?;
     let layers = &weights.layers;
-    let all = layers.iter().flat_map(LayerWeights::matrices).chain([weights.output]);
+    let per_layer = weights.per_layer.as_ref();
+    let projection = per_layer.map(|of| of.projection);
+    let all = layers.iter().flat_map(LayerWeights::matrices).chain([weights.output]).chain(projection);
     let each: usize = all.map(|matrix| matrix.bytes()).sum();
     let experts = layers.iter().filter_map(|l| l.experts.as_ref()).flat_map(HostExperts::matrices);
     let of_experts: usize = experts.map(|matrix| matrix.bytes()).sum();
     let tied = config.tied_embeddings;
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
+    let tables = tables.chain(per_layer.map(|of| &of.table));
     let total = each + of_experts + tables.map(HostMatrix::bytes).sum::<usize>();
     let mut to = Uploader { stream, progress, done: Progress { done: 0, total } };
     let tensors = Tensors::upload(&mut to, weights)?;
@@ -246,6 +251,7 @@ pub(super) fn upload(
         false => Arc::new(to.matrix(&[&[weights.embedding]])?),
     };
     let positions = weights.positions.map(|table| to.matrix(&[&[table]])).transpose()?;
+    let per_layer = per_layer.map(|of| to.matrix(&[&[of.table]])).transpose()?;
     let token_type = weights.token_types.map(first_row).transpose()?;
     let token_type = token_type.map(|row| to.vector(&row)).transpose()?;
     let slopes: Option<Vec<f32>> = (0..config.heads).map(|head| config.alibi_slope(head)).collect();
@@ -254,7 +260,7 @@ pub(super) fn upload(
     // Where there are no logits, the last product is not computed.
     let idle = if config.causal { 0 } else { weights.output.bytes() };
     let (config, bytes) = (config.clone(), each + used - idle);
-    let stored = Stored { config, embedding, positions, token_type, slopes, tensors, bytes };
+    let stored = Stored { config, embedding, positions, per_layer, token_type, slopes, tensors, bytes };
     Ok(CudaWeights(Arc::new(stored)))
 }
 

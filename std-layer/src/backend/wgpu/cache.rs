@@ -121,8 +121,8 @@ pub struct WgpuKvCache {
     pub(super) shapes: Vec<CacheShape>,
     /// What they all hold, and positions of a page.
     of_pages: (KvType, u32),
-    /// Of each layer whether it has linear attention, and its window.
-    layers: Vec<(bool, Option<usize>)>,
+    /// Of each layer whether it has linear attention, its window, and the layer whose keys and values it attends to if it has none.
+    pub(super) layers: Vec<LayerKind>,
     linear: Option<LinearAttention>,
     /// Widths of a step's intermediate results, and the model's experts: room is made for these.
     widths: [usize; Slot::ALL.len()],
@@ -174,7 +174,7 @@ impl WgpuKvCache {
         let mut memory = Vec::new();
         for (&group, layer) in group_of.iter().zip(&config.layer) {
             let what = if layer.linear { "states of a layer" } else { "keys and values of a layer" };
-            let (page, parts) = page_bytes[group];
+            let (page, parts) = if layer.keys_of.is_some() { (0, 0) } else { page_bytes[group] };
             memory.push(gpu.storage(what, page * parts * group_pages[group] as u64)?);
         }
         Ok(Self {
@@ -210,7 +210,7 @@ impl WgpuKvCache {
 
     /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
-        let of = |(&(linear, window), &group): (&(bool, Option<usize>), &usize)| {
+        let of = |(&(linear, window, _), &group): (&LayerKind, &usize)| {
             let Some(shape) = self.shapes.get(group).filter(|_| !linear) else {
                 return self.linear.map_or(0, |linear| 4 * linear.state());
             };
@@ -238,7 +238,9 @@ impl WgpuKvCache {
         let Some(between) = &self.copy else { return Ok(()) };
         for &PageCopy { group, from, to, .. } in copies {
             let (page, parts) = self.page_bytes[group];
-            for (memory, _) in self.memory.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
+            let of_group = self.memory.iter().zip(&self.group_of).zip(&self.layers);
+            let own = of_group.filter(|((_, &of), layer)| of == group && layer.2.is_none());
+            for ((memory, _), _) in own {
                 for part in 0..parts {
                     let at = |number: u32| page * (part * self.group_pages[group] as u64 + u64::from(number));
                     // Within a buffer nothing can be copied.
@@ -281,7 +283,7 @@ impl WgpuKvCache {
             let bytes = 4 * rows as u64 * stride(slot, config) as u64;
             Ok::<_, BackendError>((slot, gpu.storage("intermediate results", bytes)?))
         };
-        let inputs = [Slot::Normed, Slot::Mixed, Slot::Activated];
+        let inputs = [Slot::Normed, Slot::Mixed, Slot::Activated, Slot::PerLayerActivated];
         let widest = inputs.map(|slot| stride(slot, config)).into_iter().max().unwrap_or(0);
         // Of one token, experts multiply a row each.
         let of_experts = |e: &Experts| e.used * e.intermediate.next_multiple_of(PART);
@@ -297,7 +299,10 @@ impl WgpuKvCache {
         self.arena = Some(Arena {
             rows,
             slots: inner.map(room).collect::<Result<_, _>>()?,
-            kept: [Slot::Hidden, Slot::Mixed].into_iter().map(room).collect::<Result<_, _>>()?,
+            kept: [Slot::Hidden, Slot::Mixed, Slot::PerLayer]
+                .into_iter()
+                .map(room)
+                .collect::<Result<_, _>>()?,
             tokens: gpu.storage("tokens", 4 * rows as u64)?,
             // Twelve words for each part of 32 numbers.
             rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,
@@ -388,9 +393,12 @@ fn shapes(
     windows.into_iter().map(shape).collect()
 }
 
-/// Of each layer whether it has linear attention, and its window.
-fn layers(config: &Config) -> impl Iterator<Item = (bool, Option<usize>)> + '_ {
-    config.layer.iter().map(|layer| (layer.linear, layer.window))
+/// Whether a layer has linear attention, its window, and the layer whose keys and values it attends to if it has none.
+pub(super) type LayerKind = (bool, Option<usize>, Option<usize>);
+
+/// What each layer is.
+fn layers(config: &Config) -> impl Iterator<Item = LayerKind> + '_ {
+    config.layer.iter().map(|layer| (layer.linear, layer.window, layer.keys_of))
 }
 
 /// Words of the keys, or the values, of a page.

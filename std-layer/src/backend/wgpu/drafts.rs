@@ -72,7 +72,8 @@ impl WgpuKvCache {
         }
         let mut encoder = gpu.encoder()?;
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        for (layer, &group) in moves.of_layer.iter().zip(&self.group_of) {
+        let layers = moves.of_layer.iter().zip(&self.group_of).zip(&self.layers);
+        for ((layer, &group), _) in layers.filter(|(_, kind)| kind.2.is_none()) {
             let shape = self.shapes[group];
             let pipeline = gpu.pipeline(Shader::Move { shape })?;
             pass.set_pipeline(&pipeline);

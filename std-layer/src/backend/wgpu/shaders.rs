@@ -244,6 +244,12 @@ pub(super) enum Shader {
         gate: Gate,
         gated: bool,
     },
+    /// Gates, times numbers that lie elsewhere.
+    GateBy {
+        gate: Gate,
+    },
+    /// What is normed, added to rows.
+    Sum,
     Gather,
     /// Numbers in whole numbers of 8 bits.
     Round,
@@ -366,6 +372,7 @@ impl Shader {
                     ("ADD", add),
                     ("POST", post),
                     ("PASS", false),
+                    ("SUM", false),
                     ("LAYER", layer),
                     ("STAYS", stays),
                 ]);
@@ -373,7 +380,24 @@ impl Shader {
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::Pass { add, post } => {
-                all.options(&[("ADD", add), ("POST", post), ("PASS", true), ("LAYER", false)]);
+                all.options(&[
+                    ("ADD", add),
+                    ("POST", post),
+                    ("PASS", true),
+                    ("LAYER", false),
+                    ("SUM", false),
+                ]);
+                all.push(include_str!("wgsl/norm.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::Sum => {
+                all.options(&[
+                    ("ADD", true),
+                    ("POST", true),
+                    ("PASS", true),
+                    ("LAYER", false),
+                    ("SUM", true),
+                ]);
                 all.push(include_str!("wgsl/norm.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
@@ -449,8 +473,10 @@ impl Shader {
                 all.cache(shape);
                 all.push(include_str!("wgsl/move.wgsl"));
             }
-            Self::Glu { gate, gated } => {
+            Self::Glu { gate, .. } | Self::GateBy { gate } => {
+                let gated = matches!(self, Self::Glu { gated: true, .. });
                 let is = |of| gate == of;
+                all.options(&[("BY", matches!(self, Self::GateBy { .. }))]);
                 all.options(&[("TANH", is(Gate::GeluTanh)), ("ERF", is(Gate::Gelu)), ("GATED", gated)]);
                 all.options(&[("CLAMPED", is(Gate::ClampedSwiglu)), ("SQUARED", is(Gate::ReluSquared))]);
                 all.push(include_str!("wgsl/glu.wgsl"));

@@ -61,9 +61,10 @@ fn all() -> Vec<Shader> {
     all.extend([false, true].map(|add| norm((add, false, true, false))));
     let passes = [(false, false), (true, false), (true, true)];
     all.extend(passes.map(|(add, post)| Shader::Pass { add, post }));
-    all.push(Shader::NormHeads);
+    all.extend([Shader::NormHeads, Shader::Sum]);
     let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu, Gate::ReluSquared];
     all.extend(gates.into_iter().flat_map(|gate| [true, false].map(|gated| Shader::Glu { gate, gated })));
+    all.extend(gates.map(|gate| Shader::GateBy { gate }));
     for (key_heads, value_heads, size, taps, tiled) in
         [(2, 6, 32, 4, true), (16, 32, 128, 4, false), (1, 1, 256, 8, false), (3, 3, 5, 2, true)]
     {

@@ -218,15 +218,15 @@ impl<'a> Recorder<'a> {
         !self.exact && self.gpu.has_f16()
     }
 
-    /// Rows of a table, those with these numbers, times a factor; to each is added the row of a token type if there is one, and what the residual stream
+    /// Rows of a table, those with these numbers, in a slot, times a factor; to each is added the row of a token type if there is one, and what the residual stream
     /// was before.
     fn look_up(
         &mut self,
-        table: &[Matrix],
+        (table, place, slot): (&[Matrix], Place, Slot),
         (numbers, scale): (&Buffer, f32),
         (token_type, add): (Option<&Buffer>, bool),
     ) -> Result<(), BackendError> {
-        let (to, y_stride) = self.slot(Slot::Hidden)?;
+        let (to, y_stride) = self.slot(slot)?;
         for matrix in table {
             for (part, rows) in matrix.rows.iter().enumerate() {
                 let constants = [
@@ -242,7 +242,7 @@ impl<'a> Recorder<'a> {
                 buffers.extend(token_type.map(|row| (4, row)));
                 self.run(Dispatch {
                     shader: Shader::Embed { format: matrix.format, token_type: token_type.is_some(), add },
-                    place: Place::Anywhere,
+                    place,
                     part,
                     logits: NO_LOGITS,
                     buffers: &buffers,
@@ -307,10 +307,11 @@ impl Step for Recorder<'_> {
         let arena = self.arena()?;
         let (tokens, places) = (arena.tokens.clone(), arena.table.buffer.clone());
         let with = (weights.token_type.as_ref(), false);
-        self.look_up(weights.embedding(), (&tokens, weights.config.embedding_scale), with)?;
+        let (place, slot) = (Place::Anywhere, Slot::Hidden);
+        self.look_up((weights.embedding(), place, slot), (&tokens, weights.config.embedding_scale), with)?;
         match &weights.positions {
             // The table begins with them.
-            Some(table) => self.look_up(table, (&places, 1.0), (None, true)),
+            Some(table) => self.look_up((table, place, slot), (&places, 1.0), (None, true)),
             None => Ok(()),
         }
     }
@@ -393,11 +394,14 @@ impl Step for Recorder<'_> {
             self.kv.group_pages[group] as u32,
             arena.sight_at() as u32,
         ];
-        let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
+        let keys_of = config.layer[layer].keys_of;
+        let memory = self.kv.memory[keys_of.unwrap_or(layer)].clone();
+        let table = arena.table.buffer.clone();
         let angles = self.kv.angles[config.layer[layer].rope].0.clone();
         let mut buffers = vec![(0, &heads), (1, &memory), (2, &table), (3, &angles)];
         buffers.extend(bias.map(|bias| (5, bias)));
         buffers.extend(norms.map(|norms| (6, norms)));
+        let keys = if keys_of.is_some() { 0 } else { 2 * shape.kv_heads };
         self.run(Dispatch {
             shader: Shader::Heads {
                 shape,
@@ -416,7 +420,7 @@ impl Step for Recorder<'_> {
             logits: NO_LOGITS,
             buffers: &buffers,
             constants: (4, &constants),
-            groups: [(shape.heads + 2 * shape.kv_heads) as usize, self.rows, 1],
+            groups: [(shape.heads + keys) as usize, self.rows, 1],
         })
     }
 
@@ -431,7 +435,8 @@ impl Step for Recorder<'_> {
         let shape = self.kv.shapes[group];
         let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
         let arena = self.arena()?;
-        let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
+        let keys_of = config.layer[layer].keys_of.unwrap_or(layer);
+        let (memory, table) = (self.kv.memory[keys_of].clone(), arena.table.buffer.clone());
         let pieces = self.end.div_ceil(KV_PIECE);
         let partial = arena.partial.clone().filter(|_| self.rows <= MAX_GEMV_ROWS && pieces > 1);
         let room = partial.as_ref().map_or(1, |partial| partial.1);
@@ -502,17 +507,63 @@ impl Step for Recorder<'_> {
         self.mixture(layer)
     }
 
+    fn embed_per_layer(&mut self) -> Result<(), BackendError> {
+        let (weights, config) = (self.weights, &self.weights.config);
+        let (Some(n), Some(table), Some(norm)) =
+            (config.per_layer, &weights.per_layer, weights.tensors.per_layer_norm())
+        else {
+            return Err(BackendError::Unsupported("embeddings for each layer in a model without".to_owned()));
+        };
+        let (tokens, place) = (self.arena()?.tokens.clone(), Place::Linear(Linear::PerLayer));
+        let scale = (n as f32 / 2.0).sqrt();
+        self.look_up((table, place, Slot::PerLayer), (&tokens, scale), (None, false))?;
+        // Rows of all layers lie one behind the other. The norm is of products that are divided by the square root of the width.
+        let [(to, _), (products, _)] = [self.slot(Slot::PerLayer)?, self.slot(Slot::PerLayerProducts)?];
+        let eps = config.norm_eps * config.hidden as f32;
+        self.run(Dispatch {
+            shader: Shader::Sum,
+            place,
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, &to), (4, &products), (5, norm)],
+            constants: (3, &[n as u32, n as u32, eps.to_bits(), 1f32.to_bits()]),
+            groups: [config.layers, self.rows, 1],
+        })
+    }
+
+    fn gate_per_layer(&mut self, layer: usize) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let [(gates, from), (by, by_stride), (to, to_stride)] = [
+            self.slot(Slot::PerLayerGates)?,
+            self.slot(Slot::PerLayer)?,
+            self.slot(Slot::PerLayerActivated)?,
+        ];
+        let n = Slot::PerLayerGates.width(config);
+        let constants = [n as u32, from, to_stride, by_stride, (layer * n) as u32];
+        self.run(Dispatch {
+            shader: Shader::GateBy { gate: config.gate },
+            place: Place::Layer(layer),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, &gates), (1, &to), (3, &by)],
+            constants: (2, &constants),
+            groups: [n.next_multiple_of(PART).div_ceil(THREADS), self.rows, 1],
+        })
+    }
+
     fn last_rows(&mut self) -> Result<(), BackendError> {
         if self.outputs == self.rows {
             return Ok(());
         }
-        let all = [self.slot(Slot::Hidden)?, self.slot(Slot::Mixed)?];
+        let per_layer = self.weights.config.per_layer.map(|_| Slot::PerLayer);
+        let kept: Vec<_> = [Slot::Hidden, Slot::Mixed].into_iter().chain(per_layer).collect();
+        let all = kept.iter().map(|&slot| self.slot(slot)).collect::<Result<Vec<_>, _>>()?;
         let (table, outputs_at) = {
             let arena = self.arena()?;
             (arena.table.buffer.clone(), arena.outputs_at() as u32)
         };
         self.last = true;
-        for (part, (slot, (from, stride))) in [Slot::Hidden, Slot::Mixed].into_iter().zip(all).enumerate() {
+        for (part, (slot, (from, stride))) in kept.into_iter().zip(all).enumerate() {
             let (to, cols) = (self.slot(slot)?.0, slot.width(&self.weights.config));
             self.run(Dispatch {
                 shader: Shader::Gather,

@@ -82,6 +82,8 @@ pub struct WgpuWeights {
     embedding: Option<Vec<Matrix>>,
     /// A row for each position, if the model has them.
     pub(super) positions: Option<Vec<Matrix>>,
+    /// A row for each token, with its embeddings for each layer, if the model has them.
+    pub(super) per_layer: Option<Vec<Matrix>>,
     /// The row of the first token type, if the model has them.
     pub(super) token_type: Option<Buffer>,
     /// Of each head by how much a step of distance lowers its scores, if it does.
@@ -338,6 +340,8 @@ pub(super) fn upload(
     }
     let tied = config.tied_embeddings;
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
+    let per_layer = weights.per_layer.as_ref();
+    let tables = tables.chain(per_layer.iter().flat_map(|of| [&of.table, &of.projection]));
     total += tables.map(HostMatrix::bytes).sum::<usize>();
     let used = config.experts.map_or(0, |experts| experts.used);
     let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0, used };
@@ -348,6 +352,7 @@ pub(super) fn upload(
     let bytes = to.bytes - idle;
     let embedding = (!tied).then(|| to.product(&[weights.embedding])).transpose()?;
     let positions = weights.positions.map(|table| to.product(&[table])).transpose()?;
+    let per_layer = per_layer.map(|of| to.product(&[of.table])).transpose()?;
     let token_type = weights.token_types.map(first_row).transpose()?;
     let token_type = token_type.map(|row| to.vector(&row)).transpose()?;
     let slopes: Option<Vec<f32>> = (0..config.heads).map(|head| config.alibi_slope(head)).collect();
@@ -355,5 +360,5 @@ pub(super) fn upload(
     progress(Progress { done: total, total });
     let id = IDS.fetch_add(1, Ordering::Relaxed);
     let config = config.clone();
-    Ok(WgpuWeights { id, config, embedding, positions, token_type, slopes, tensors, bytes })
+    Ok(WgpuWeights { id, config, embedding, positions, per_layer, token_type, slopes, tensors, bytes })
 }

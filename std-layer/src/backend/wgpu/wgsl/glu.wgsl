@@ -1,12 +1,21 @@
-// Activated = gated(first half of Gates, second half): see `Gate` in `config.rs`. Without GATED it is gated(Gates, 1).
+// Activated = gated(first half of Gates, second half): see `Gate` in `config.rs`. Without GATED it is gated(Gates, 1), and with BY
+// the second operand is elsewhere.
 struct Glu {
     cols: u32,
     gates_stride: u32,
     activated_stride: u32,
+//#if BY
+    // How far a row of the second operand is from the next, and where it begins.
+    by_stride: u32,
+    by_at: u32,
+//#endif
 }
 @group(0) @binding(0) var<storage, read> gates: array<f32>;
 @group(0) @binding(1) var<storage, read_write> activated: array<f32>;
 @group(0) @binding(2) var<uniform> a: Glu;
+//#if BY
+@group(0) @binding(3) var<storage, read> by: array<f32>;
+//#endif
 
 //#if ERF
 // The normal distribution function: erfc(|x| / sqrt(2)) / 2 of its tail, by the polynomial of Numerical Recipes (Press et al., 1992, section 6.2), whose
@@ -39,7 +48,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 //#if GATED
     var up = gates[id.y * a.gates_stride + a.cols + id.x];
 //#else
+//#if BY
+    var up = by[id.y * a.by_stride + a.by_at + id.x];
+//#else
     var up = 1.0;
+//#endif
 //#endif
     let at = id.y * a.activated_stride + id.x;
 //#if ERF

@@ -1,5 +1,5 @@
 // Normed = Hidden / sqrt(mean(Hidden^2) + eps) * weight; with LAYER (Hidden - mean(Hidden)) / sqrt(variance(Hidden) + eps) * weight + bias. Before it
-// Hidden = scale Hidden + Delta (ADD), which is normed with a weight of its own (POST). With STAYS Hidden = Normed behind it, with PASS Normed = Hidden. A workgroup has a
+// Hidden = scale Hidden + Delta (ADD), which is normed with a weight of its own (POST). With STAYS Hidden = Normed behind it, with PASS Normed = Hidden, or with SUM nothing. A workgroup has a
 // row.
 struct Norm {
     cols: u32,
@@ -12,7 +12,10 @@ struct Norm {
 //#else
 @group(0) @binding(1) var<storage, read> weight: array<f32>;
 //#endif
+//#if SUM
+//#else
 @group(0) @binding(2) var<storage, read_write> normed: array<f32>;
+//#endif
 @group(0) @binding(3) var<uniform> a: Norm;
 //#if ADD
 @group(0) @binding(4) var<storage, read> delta: array<f32>;
@@ -29,6 +32,7 @@ const THREADS: u32 = 128u;
 @compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 //#if SUBGROUPS
     @builtin(subgroup_id) subgroup: u32,
@@ -39,7 +43,7 @@ fn main(
 //#if SUBGROUPS
     place = Place(subgroup, lane, subgroups);
 //#endif
-    let start = group.x * a.stride;
+    let start = (group.y * groups.x + group.x) * a.stride;
 //#if POST
     var squares_of_delta = 0.0;
     for (var i = thread; i < a.cols; i += THREADS) {
@@ -63,7 +67,10 @@ fn main(
         hidden[start + i] = v;
 //#endif
 //#if PASS
+//#if SUM
+//#else
         normed[start + i] = v;
+//#endif
     }
 //#else
 //#if LAYER

@@ -1,0 +1,111 @@
+//! Heads and networks that differ from layer to layer, and embeddings for each layer, as Gemma 4 has them.
+
+use gllm_kernels_std::gguf::{GgmlType, Value, ValueType};
+use gllm_kernels_std::model::{KvHeads, Model, ModelError};
+
+use super::draft::Draft;
+use super::{bad_value, config, refused};
+
+const KV_HEADS: &str = "gemma4.attention.head_count_kv";
+const SHARED: &str = "gemma4.attention.shared_kv_layers";
+
+/// Layers with a window have their own heads; numbers that cannot be are refused with their keys.
+#[test]
+fn heads_of_layers() {
+    let draft = Draft::of("gemma4");
+    let c = config(&draft);
+    let of = |count, dim| KvHeads { count, dim };
+    assert_eq!([0, 5, 6].map(|layer| c.heads_of(layer)), [of(4, 8), of(2, 16), of(4, 8)]);
+    assert_eq!([4, 5].map(|layer| c.queries_of(layer)), [32, 64]);
+    let with = |counts: &[u32]| {
+        let mut draft = Draft::of("gemma4");
+        let counts: Vec<_> = counts.iter().map(|&n| Value::U32(n)).collect();
+        draft.set_array(KV_HEADS, ValueType::U32, &counts);
+        bad_value(&draft).0
+    };
+    // Too few, not the same for all layers with a window, none, and no divisor of the heads.
+    for counts in [&[4; 6][..], &[4, 4, 4, 4, 4, 2, 2], &[4, 4, 4, 4, 4, 0, 4], &[3, 3, 3, 3, 3, 2, 3]] {
+        assert_eq!(with(counts), KV_HEADS, "{counts:?}");
+    }
+    for (key, n) in [("attention.key_length_swa", 7), ("attention.value_length_swa", 6)] {
+        let (mut draft, key) = (Draft::of("gemma4"), format!("gemma4.{key}"));
+        draft.set(&key, Value::U32(n));
+        assert_eq!(bad_value(&draft).0, key);
+    }
+    let mut draft = Draft::of("gemma4");
+    draft.set("gemma4.rope.dimension_count_swa", Value::U32(10));
+    assert_eq!(bad_value(&draft).0, "gemma4.rope.dimension_count_swa");
+    // Of layers with a window, none has keys for values.
+    let mut draft = Draft::of("gemma4");
+    draft.tensors.retain(|tensor| tensor.name != "blk.3.attn_v.weight");
+    assert!(
+        matches!(refused(&draft), ModelError::MissingTensor { name, .. } if name == "blk.3.attn_v.weight")
+    );
+    // Other architectures know nothing of this.
+    let mut draft = Draft::of("llama");
+    draft.set_array("llama.attention.head_count_kv", ValueType::U32, &[Value::U32(2); 7]);
+    assert_eq!(bad_value(&draft).0, "llama.attention.head_count_kv");
+}
+
+/// The last layers may attend to what others have.
+#[test]
+fn layers_without_keys() {
+    let mut draft = Draft::of("gemma4");
+    draft.set(SHARED, Value::U32(1));
+    // Tensors that nobody would use.
+    assert!(refused(&draft).to_string().contains("blk.6.attn_k"));
+    draft.tensors.retain(|tensor| {
+        !["attn_k", "attn_v"].iter().any(|name| tensor.name.starts_with(&format!("blk.6.{name}")))
+    });
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    let (c, w) = (model.config(), model.weights().unwrap());
+    assert_eq!([4, 5, 6].map(|layer: usize| c.layer[layer].keys_of), [None, None, Some(4)]);
+    let layer = &w.layers[6];
+    assert_eq!([layer.q, layer.k, layer.v].map(|matrix| matrix.rows()), [32, 0, 0]);
+    assert_eq!((layer.q_norm.as_ref().map(Vec::len), &layer.k_norm, &layer.v_norm), (Some(8), &None, &None));
+    // All of them, or the only one without a window.
+    for n in [7, 2] {
+        draft.set(SHARED, Value::U32(n));
+        assert_eq!(bad_value(&draft).0, SHARED);
+    }
+}
+
+/// Embeddings for each layer, and networks of different widths.
+#[test]
+fn sizes_of_single_layers() {
+    let mut draft = Draft::of("gemma4");
+    draft.set("gemma4.embedding_length_per_layer_input", Value::U32(4));
+    assert!(matches!(refused(&draft), ModelError::MissingTensor { .. }));
+    draft.tensor("per_layer_token_embd.weight", &[28, 24], GgmlType::F16);
+    draft.tensor("per_layer_model_proj.weight", &[32, 28], GgmlType::F32);
+    draft.tensor("per_layer_proj_norm.weight", &[4], GgmlType::F32).fill = 2.0;
+    for layer in 0..7 {
+        draft.tensor(&format!("blk.{layer}.inp_gate.weight"), &[32, 4], GgmlType::Q8_0);
+        draft.tensor(&format!("blk.{layer}.proj.weight"), &[4, 32], GgmlType::F32);
+        draft.tensor(&format!("blk.{layer}.post_norm.weight"), &[32], GgmlType::F32).fill = 3.0;
+    }
+    let scale = draft.tensors.iter_mut().find(|tensor| tensor.name == "blk.2.layer_output_scale.weight");
+    scale.unwrap().fill = 0.5;
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    let w = model.weights().unwrap();
+    assert_eq!((model.config().per_layer, model.config().layer[2].scale), (Some(4), Some(0.5)));
+    assert_eq!(w.per_layer.unwrap().norm, [2.0 * std::f32::consts::FRAC_1_SQRT_2; 4]);
+    let last = |layer: usize| w.layers[layer].per_layer.as_ref().unwrap().post_norm[0];
+    assert_eq!((last(1), last(2)), (3.0, 1.5));
+    assert_eq!(w.layers[2].post_ffn_norm.as_ref().unwrap()[0], 1.0);
+
+    let widths = |n: &[u32]| {
+        let mut draft = Draft::of("gemma4");
+        let n: Vec<_> = n.iter().map(|&n| Value::U32(n)).collect();
+        draft.set_array("gemma4.feed_forward_length", ValueType::U32, &n);
+        draft
+    };
+    let c = config(&widths(&[64; 7]));
+    assert_eq!((c.intermediate, c.most_between(), c.between(6)), (64, 64, 64));
+    for n in [&[64; 6][..], &[64, 64, 64, 64, 64, 64, 0]] {
+        assert_eq!(bad_value(&widths(n)).0, "gemma4.feed_forward_length");
+    }
+    assert!(matches!(refused(&widths(&[64, 64, 64, 96, 64, 64, 64])), ModelError::WrongShape { .. }));
+}
