@@ -1,5 +1,5 @@
 //! Byte-level BPE: a regular expression cuts text into words; in each, written with a printable character for every byte, the pair
-//! of neighbours that comes first in the list of merges is merged first.
+//! of neighbours that comes first in the list of merges is merged first. Gemma 4 has such merges of text as it is, with a mark for each space, and without words.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,6 +8,7 @@ use fancy_regex::Regex;
 use gllm_kernels_std::gguf::ValueType;
 
 use super::merge::merge;
+use super::spm::{marked, spell};
 use super::{array, not_cut, string, Metadata, TokenizerError, Vocabulary, MERGES, PRE};
 
 /// How a family of models cuts text into words.
@@ -140,7 +141,14 @@ const RULES: &[Rule] = &[
     },
 ];
 
+/// What texts of Gemma 4 are cut into: lines and the ends between them.
+const LINES: Rule = Rule { names: &[GEMMA4], words: &[r"\n+"], whole_words: false, adds_bos: true };
+/// The kind of tokenizer, and the rule by which it cuts text.
+pub(super) const GEMMA4: &str = "gemma4";
+
 pub(super) struct Bpe<'a> {
+    /// Whether text stays as it is, with a mark for each space. Then tokens of bytes are written as numbers.
+    pub(super) plain: bool,
     words: Vec<Regex>,
     whole_words: bool,
     /// Positions in the list of merges.
@@ -149,10 +157,16 @@ pub(super) struct Bpe<'a> {
 
 impl<'a> Bpe<'a> {
     /// The second result says whether text begins with a mark unless the metadata say otherwise.
-    pub(super) fn new(file: Metadata<'_, 'a>) -> Result<(Self, bool), TokenizerError> {
-        let name = if file(PRE).is_some() { string(file, PRE)? } else { "default" };
-        let Some(rule) = RULES.iter().find(|rule| rule.names.contains(&name)) else {
-            let known = RULES.iter().flat_map(|rule| rule.names).copied().collect();
+    pub(super) fn new(file: Metadata<'_, 'a>, model: &str) -> Result<(Self, bool), TokenizerError> {
+        let plain = model == GEMMA4;
+        let name = match (plain, file(PRE)) {
+            (true, _) => GEMMA4,
+            (false, Some(_)) => string(file, PRE)?,
+            (false, None) => "default",
+        };
+        let known = || RULES.iter().chain(plain.then_some(&LINES));
+        let Some(rule) = known().find(|rule| rule.names.contains(&name)) else {
+            let known = known().flat_map(|rule| rule.names).copied().collect();
             return Err(TokenizerError::Unknown { key: PRE, name: name.to_owned(), known });
         };
         let merges = array(file, MERGES, ValueType::String, "a list of strings")?;
@@ -171,7 +185,7 @@ impl<'a> Bpe<'a> {
         }
         let words =
             rule.words.iter().map(|word| Regex::new(word).map_err(not_cut)).collect::<Result<_, _>>()?;
-        Ok((Self { words, whole_words: rule.whole_words, ranks }, rule.adds_bos))
+        Ok((Self { plain, words, whole_words: rule.whole_words, ranks }, rule.adds_bos))
     }
 
     pub(super) fn encode(
@@ -180,20 +194,24 @@ impl<'a> Bpe<'a> {
         text: &str,
         out: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
+        let mut missing = None;
         for word in self.words(text)? {
-            let word: String = word.bytes().map(char_of).collect();
-            if let Some(id) = vocabulary.id(&word).filter(|_| self.whole_words) {
+            let word = if self.plain { marked(word.chars()) } else { word.bytes().map(char_of).collect() };
+            // Several ends of lines may be one token that nothing is merged to.
+            let whole = self.whole_words || self.plain && word.starts_with('\n');
+            if let Some(id) = vocabulary.id(&word).filter(|_| whole) {
                 out.push(id);
                 continue;
             }
             let priority = |pair: &str, len| self.ranks.get(&pair.split_at(len)).map(|&rank| Reverse(rank));
             merge(&word, priority, |piece| match vocabulary.id(piece) {
                 Some(id) => out.push(id),
+                None if self.plain => missing = spell(vocabulary, piece, out).or(missing),
                 // As in llama.cpp, a character that is no token is left out.
                 None => out.extend(piece.chars().filter_map(|c| vocabulary.id(c.encode_utf8(&mut [0; 4])))),
             });
         }
-        Ok(())
+        missing.map_or(Ok(()), |byte| Err(TokenizerError::NoByte(byte)))
     }
 
     /// The words of a text.

@@ -1,7 +1,7 @@
 //! Text to token ids and back, with the vocabulary that a GGUF file holds.
 //!
 //! Three families of tokenizers cover the supported architectures: byte-level BPE (`tokenizer.ggml.model` = `gpt2`: Llama 3,
-//! Qwen, SmolLM) in `bpe.rs`, and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in `spm.rs`, and WordPiece (`bert`:
+//! Qwen, SmolLM; `gemma4`, without the coding of bytes) in `bpe.rs`, and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in `spm.rs`, and WordPiece (`bert`:
 //! encoders) in `wpm.rs`. The first two merge neighbouring symbols, the best pair first; they differ in how text is cut up before and in what makes
 //! a pair good. The third takes the longest tokens from left to right.
 //!
@@ -112,14 +112,15 @@ const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 
 /// The kinds of tokenizers, as `tokenizer.ggml.model` names them.
-const KINDS: [&str; 3] = ["gpt2", "llama", "bert"];
+const KINDS: [&str; 4] = ["gpt2", "llama", "bert", bpe::GEMMA4];
 
 /// Marks after which models say nothing more, beside those that the metadata name.
-const ENDS: [&str; 8] = [
+const ENDS: [&str; 9] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
     "<end_of_turn>",
+    "<turn|>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "<|eom_id|>",
@@ -196,15 +197,16 @@ impl<'a> Tokenizer<'a> {
         special.sort_by_key(|&id| std::cmp::Reverse(vocabulary.text[id as usize].len()));
 
         let (family, adds_bos) = match model {
-            "gpt2" => {
-                let (bpe, adds_bos) = bpe::Bpe::new(file)?;
+            "gpt2" | bpe::GEMMA4 => {
+                let (bpe, adds_bos) = bpe::Bpe::new(file, model)?;
                 (Family::Bpe(bpe), adds_bos)
             }
             "llama" => (Family::Spm(spm::Spm::new(file, vocabulary.text.len())?), true),
             "bert" => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
             _ => return Err(unknown()),
         };
-        let adds_bos = flag(file, "tokenizer.ggml.add_bos_token", adds_bos)?;
+        // The first files of Gemma 4 say that there is none.
+        let adds_bos = flag(file, "tokenizer.ggml.add_bos_token", adds_bos)? || model == bpe::GEMMA4;
         let adds_eos = flag(file, "tokenizer.ggml.add_eos_token", false)?;
         let bos = token(file, BOS, vocabulary.text.len())?.filter(|_| adds_bos);
         let eos = token(file, EOS, vocabulary.text.len())?.filter(|_| adds_eos);
@@ -279,8 +281,8 @@ impl<'a> Tokenizer<'a> {
             TokenKind::UserDefined => text.as_bytes().to_vec(),
             TokenKind::Byte => byte_of(text).into_iter().collect(),
             TokenKind::Normal => match &self.family {
-                Family::Bpe(_) => bpe::bytes(text),
-                Family::Spm(_) | Family::Wpm(_) => spm::bytes(text),
+                Family::Bpe(bpe) if !bpe.plain => bpe::bytes(text),
+                _ => spm::bytes(text),
             },
         }
     }

@@ -49,24 +49,33 @@ impl Spm {
         out: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let prefix = if self.adds_space && after_special { " " } else { "" };
-        let text: String =
-            prefix.chars().chain(text.chars()).map(|c| if c == ' ' { SPACE } else { c }).collect();
+        let text = marked(prefix.chars().chain(text.chars()));
         let priority = |pair: &str, _| vocabulary.id(pair).map(|id| self.scores[id as usize]);
         let mut missing = None;
         merge(&text, priority, |piece| match vocabulary.id(piece) {
             Some(id) => out.push(id),
-            // Only single characters can be missing: they are written byte by byte.
-            None => {
-                for &byte in piece.as_bytes() {
-                    match vocabulary.id(&format!("<0x{byte:02X}>")) {
-                        Some(id) => out.push(id),
-                        None => missing = Some(byte),
-                    }
-                }
-            }
+            // Only single characters can be missing.
+            None => missing = spell(vocabulary, piece, out).or(missing),
         });
         missing.map_or(Ok(()), |byte| Err(TokenizerError::NoByte(byte)))
     }
+}
+
+/// Text with marks for spaces.
+pub(super) fn marked(text: impl Iterator<Item = char>) -> String {
+    text.map(|c| if c == ' ' { SPACE } else { c }).collect()
+}
+
+/// Writes a text byte by byte; a byte that has no token is left out, and is the result.
+pub(super) fn spell(vocabulary: &Vocabulary<'_>, text: &str, out: &mut Vec<u32>) -> Option<u8> {
+    let mut missing = None;
+    for &byte in text.as_bytes() {
+        match vocabulary.id(&format!("<0x{byte:02X}>")) {
+            Some(id) => out.push(id),
+            None => missing = Some(byte),
+        }
+    }
+    missing
 }
 
 /// What a token stands for.

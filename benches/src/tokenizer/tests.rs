@@ -112,6 +112,32 @@ fn every_byte_has_a_character_of_its_own() {
     assert_eq!(bpe::bytes(&all), (0..=u8::MAX).collect::<Vec<_>>());
 }
 
+/// Gemma 4: merges of text as it is, across words, with a mark for each space; ends of lines that are a token; other characters byte by byte.
+#[test]
+fn merges_of_plain_text() {
+    let bytes: Vec<String> = (0..=255u8).map(|b| format!("<0x{b:02X}>")).collect();
+    let mut tokens = vec!["<bos>", "a", "b", "▁", "\n", "▁b", "a▁b", "\n\n", "aa", "bb"];
+    tokens.extend(bytes.iter().map(String::as_str));
+    let file = file("gemma4", |w| {
+        w.set(MODEL, Value::String("gemma4")).unwrap();
+        strings(w, TOKENS, &tokens);
+        let kinds = (0..tokens.len()).map(|i| Value::I32([3, 1, 6][usize::from(i > 0) + usize::from(i > 9)]));
+        w.set_array(TYPES, ValueType::I32, kinds).unwrap();
+        strings(w, MERGES, &["▁ b", "a ▁b", "a a"]);
+        w.set(BOS, Value::U32(0)).unwrap();
+        w.set("tokenizer.ggml.add_bos_token", Value::Bool(false)).unwrap();
+    });
+    assert_eq!(pieces(&file, "a b"), ["<bos>", "a▁b"]);
+    // `bb` is a token, but nothing is merged to it.
+    assert_eq!(pieces(&file, "aa bb"), ["<bos>", "a", "a▁b", "b"]);
+    assert_eq!(pieces(&file, "a\n\nb\n"), ["<bos>", "a", "\n\n", "b", "\n"]);
+    assert_eq!(pieces(&file, "é"), ["<bos>", "<0xC3>", "<0xA9>"]);
+    let tokenizer = Tokenizer::new(|key| file.get(key)).unwrap();
+    let text = "aa b\n\né a";
+    let back: Vec<u8> = tokenizer.encode(text).unwrap().iter().flat_map(|&id| tokenizer.bytes(id)).collect();
+    assert_eq!(back, text.as_bytes());
+}
+
 /// A SentencePiece vocabulary with all bytes.
 fn spm(name: &str, pieces: &[(&str, f32)], adds_space: bool) -> Gguf<'static> {
     let bytes: Vec<String> = (0..=255u8).map(|b| format!("<0x{b:02X}>")).collect();

@@ -261,6 +261,8 @@ impl<'a> Metadata<'a> {
             token => token,
         };
         let wanted = match self.bool("tokenizer.ggml.add_bos_token")? {
+            // The first files of Gemma 4 say that there is none.
+            _ if self.str("tokenizer.ggml.model")? == Some("gemma4") => true,
             Some(wanted) => wanted,
             None => match self.str("tokenizer.ggml.model")? {
                 Some("llama" | "bert") => true,
