@@ -62,6 +62,17 @@ TESTS = {
         local=(2, 32),
         keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
     ),
+    # As in the 26B-A4B: beside the network, experts with norms of their own.
+    "tiny-gemma4-moe": dict(
+        architecture="gemma4",
+        layers=4,
+        head_dim=64,
+        tied=True,
+        kv_heads=1,
+        local=(2, 32),
+        experts=(8, 3, 64),
+        keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
+    ),
     # As in the E2B: embeddings for each layer, and layers without keys of their own, whose networks are wider.
     "tiny-gemma4-e": dict(
         architecture="gemma4",
@@ -147,7 +158,7 @@ TESTS = {
     "tiny-hunyuan-moe": dict(architecture="hunyuan-moe", experts=(8, 3, 128), keys={"expert_shared_feed_forward_length": 64}),
     "tiny-starcoder2": dict(architecture="starcoder2"),
     "tiny-stablelm": dict(architecture="stablelm", heads=2, kv_heads=1, head_dim=32, part=0.25),
-    "tiny-nemotron": dict(architecture="nemotron", head_dim=32, part=0.5),
+    "tiny-nemotron": dict(architecture="nemotron", heads=2, kv_heads=1, head_dim=32, part=0.5),
     "tiny-arcee": dict(architecture="arcee", factors=True),
     "tiny-gptneox": dict(architecture="gptneox", kv_heads=4, part=0.25, keys={"use_parallel_residual": True}),
     "tiny-gptneox-sums": dict(architecture="gptneox", kv_heads=4, keys={"use_parallel_residual": False}),
@@ -480,6 +491,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                 roles = [("ffn_up", 2 * between, width), roles[2]]
             if architecture in UNGATED:
                 roles = roles[1:]
+            if architecture == "gemma4" and count:
+                roles = [("ffn_gate_up", 2 * between, width), roles[2]]
             for role, rows, cols in roles:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
                 if architecture in ("starcoder2", "gptneox"):
@@ -497,6 +510,12 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                 # Far enough from 0 that some experts are chosen for it.
                 m.vector(layer + "exp_probs_b.bias", count, 0, SELECTION[architecture])
             network("_exps", own, count)
+            if architecture == "gemma4":
+                network("", between)
+                m.vector(layer + "ffn_gate_inp.scale", width, 1)
+                m.vector(layer + "ffn_down_exps.scale", count, 1, 0.3)
+                for role in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+                    m.vector(f"{layer}{role}.weight", width, 1)
             all_shared = told.get("expert_shared_count", 0) * own
             if architecture in SHARED:
                 m.vector(layer + "ffn_gate_inp_shexp.weight", width, 0)

@@ -341,7 +341,8 @@ class Model:
         y = seen @ self.weight(f"blk.{layer}.attn_output.weight").T
         return y if bias is None else y + bias
 
-    def feed_forward(self, x, layer):
+    def feed_forward(self, x, layer, stream):
+        """The network of a layer, of `x`, the norm of the residual stream."""
         def weight(role):
             return self.weight(f"blk.{layer}.ffn_{role}.weight")
 
@@ -366,7 +367,14 @@ class Model:
             if gate is None:
                 gate, up = np.split(up, 2)
             return network(x, (gate, up, down))
-        routed = x @ weight("gate_inp").T
+        experts_norm = self.weight(f"blk.{layer}.pre_ffw_norm_2.weight")
+        if experts_norm is None:
+            routed = x @ weight("gate_inp").T
+        else:
+            # Of Gemma 4 each part has norms of its own.
+            beside = self.normed(network(x, named("")), f"blk.{layer}.post_ffw_norm_1")
+            routed = norm(stream, self.weight(f"blk.{layer}.ffn_gate_inp.scale"), self.eps) / np.float32(self.hidden**0.5) @ weight("gate_inp").T
+            x = norm(stream, experts_norm, self.eps)
         bias = self.weight(f"blk.{layer}.ffn_gate_inp.bias")
         routed = (routed if bias is None else routed + bias).astype(np.float64)
         kind = self.get("expert_gating_func", 0) or DEEPSEEK.get(self.architecture, 1)
@@ -386,6 +394,9 @@ class Model:
         if kind == 3 or self.get("expert_weights_norm", usual):
             factor /= factor.sum(-1, keepdims=True) + 1e-20
         factor *= self.get("expert_weights_scale", 0) or 1
+        own_factors = self.weight(f"blk.{layer}.ffn_down_exps.scale")
+        if own_factors is not None:
+            factor *= own_factors[chosen]
         y = np.zeros_like(x)
         if weight("gate_inp_shexp") is None:
             y += 0 if weight("gate_shexp") is None else network(x, named("_shexp"))
@@ -393,11 +404,14 @@ class Model:
             gate = 1 / (1 + np.exp(-(x @ weight("gate_inp_shexp").astype(np.float64))))
             y += gate[:, None].astype(np.float32) * network(x, named("_shexp"))
         biases = [self.weight(f"blk.{layer}.ffn_{role}_exps.bias") for role in ("gate", "up", "down")]
+        matrices = named("_exps")
+        if weight("gate_up_exps") is not None:
+            matrices[:2] = np.split(weight("gate_up_exps"), 2, axis=1)
         for row, experts in enumerate(chosen):
             for e, f in zip(experts, factor[row]):
-                own = [0 if b is None else b[e] for b in biases]
-                y[row] += np.float32(f) * network(x[row], [w[e] for w in named("_exps")], own)
-        return y
+                of_expert = [0 if b is None else b[e] for b in biases]
+                y[row] += np.float32(f) * network(x[row], [w[e] for w in matrices], of_expert)
+        return y if experts_norm is None else beside + self.normed(y, f"blk.{layer}.post_ffw_norm_2")
 
     def logits(self, tokens):
         embedding = self.weight("token_embd.weight")
@@ -416,14 +430,14 @@ class Model:
 
             if self.parallel:
                 own = "attn_norm" if self.weight(f"blk.{layer}.ffn_norm.weight") is None else "ffn_norm"
-                x = x + self.attention(normed(x, "attn_norm"), layer) + self.feed_forward(normed(x, own), layer)
+                x = x + self.attention(normed(x, "attn_norm"), layer) + self.feed_forward(normed(x, own), layer, x)
                 continue
             # Some files name the norm in front of the feed-forward network by what is before it.
             by_attention = self.architecture in ("gpt-oss", "seed_oss", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
             behind, before = ("", "post_attention_norm") if by_attention else ("post_attention_norm", "ffn_norm")
             factor = np.float32(self.residual_scale)
             x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
-            x = x + factor * normed(self.feed_forward(normed(x, before), layer), "post_ffw_norm")
+            x = x + factor * normed(self.feed_forward(normed(x, before), layer, x), "post_ffw_norm")
             if per_layer:
                 y = gelu(x @ self.weight(f"blk.{layer}.inp_gate.weight").T) * inputs[:, layer]
                 x = x + normed(y @ self.weight(f"blk.{layer}.proj.weight").T, "post_norm")

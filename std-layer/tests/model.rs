@@ -75,6 +75,8 @@ fn every_architecture_has_its_configuration() {
             normalised: name == "ernie4_5-moe" || !deepseek && !is(&["qwen2moe", "olmoe"]),
             biases: gpt_oss,
             scale: 1.0,
+            factors: false,
+            normed: false,
             shared: match name {
                 "qwen2moe" | "qwen35moe" | "qwen3next" => Some(Shared { intermediate: 64, gated: true }),
                 _ => deepseek.then_some(Shared { intermediate: 32, gated: false }),

@@ -27,13 +27,17 @@ pub enum Slot {
     PerLayerGates,
     /// What they give.
     PerLayerActivated,
+    /// What the network beside experts that have norms of their own gives, normed.
+    Aside,
+    /// What such experts give.
+    Given,
     /// Logits.
     Logits,
 }
 
 impl Slot {
     /// Every slot.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Hidden,
         Self::Normed,
         Self::Heads,
@@ -45,6 +49,8 @@ impl Slot {
         Self::PerLayerProducts,
         Self::PerLayerGates,
         Self::PerLayerActivated,
+        Self::Aside,
+        Self::Given,
         Self::Logits,
     ];
 
@@ -86,6 +92,10 @@ impl Slot {
             Self::Activated => between,
             Self::PerLayer | Self::PerLayerProducts => config.per_layer.unwrap_or(0) * config.layers,
             Self::PerLayerGates | Self::PerLayerActivated => config.per_layer.unwrap_or(0),
+            Self::Aside | Self::Given if config.experts.is_some_and(|experts| experts.normed) => {
+                config.hidden
+            }
+            Self::Aside | Self::Given => 0,
             Self::Logits => config.logits(),
         }
     }
@@ -106,6 +116,14 @@ pub enum NormWeight {
     PostFfn(usize),
     /// Behind what a layer makes of its embedding.
     PostPerLayer(usize),
+    /// In front of a layer's router, where experts have norms of their own.
+    Router(usize),
+    /// In front of such experts.
+    Experts(usize),
+    /// Behind the network beside them.
+    PostShared(usize),
+    /// Behind them.
+    PostExperts(usize),
     /// In front of the output matrix.
     Output,
 }
@@ -184,10 +202,16 @@ pub trait Step {
     fn attend(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// `Activated = gated(first half of Gates, second half)`; without gates, `gated(Gates, 1)`. Of the layer's width, see [`Config::between`].
     fn glu(&mut self, layer: usize) -> Result<(), Self::Error>;
+    /// Which of a layer's experts rows go through, of `Normed`.
+    fn route(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// A layer's experts: `Delta = f(Normed)`, as [`Experts`](crate::model::Experts) has it; `Delta = f(Normed) +
     /// Delta` where there is a network beside them, whose result `Delta` is then, or `f(Normed) + sigmoid(shared_gate(Normed)) * Delta` if that has a gate. Which experts a row goes through is known to the
-    /// device alone.
+    /// device alone. Where they have norms of their own, it is `Given = f(Normed)` without that network.
     fn experts(&mut self, layer: usize) -> Result<(), Self::Error>;
+    /// `Aside = norm(Delta)`.
+    fn put_aside(&mut self, norm: NormWeight) -> Result<(), Self::Error>;
+    /// `Delta = Aside + norm(Given)`.
+    fn join(&mut self, norm: NormWeight) -> Result<(), Self::Error>;
     /// `PerLayer`: the sum of a token's rows in the table of embeddings for each layer, and of `PerLayerProducts`, normed, as [`Config`] has it.
     fn embed_per_layer(&mut self) -> Result<(), Self::Error>;
     /// `PerLayerActivated = gated(PerLayerGates, PerLayer)`, with what a layer has of the latter.

@@ -88,6 +88,8 @@ struct Layer<P, V, E> {
     /// Gate and output of the layer's embeddings; without matrices if there are none.
     per_layer: [P; 2],
     post_per_layer: Option<Normed<V>>,
+    /// Of router, experts, the network beside them, and behind the experts, if these have norms of their own.
+    expert_norms: Option<[Normed<V>; 4]>,
 }
 
 /// A model's matrices and vectors on a device, except for its embedding. The parameters are the types of [`Upload`].
@@ -143,6 +145,18 @@ impl<P, V, E> Tensors<P, V, E> {
             let per_layer = [to.product(&gate)?, to.product(&out)?];
             let post = l.per_layer.as_ref().map(|of| &of.post_norm);
             let post_per_layer = Normed::upload(to, post, None)?;
+            let norms = l.experts.as_ref().and_then(|experts| experts.norms.as_ref());
+            let mut of_experts =
+                |weight: &Vec<f32>| Ok::<_, BackendError>(Normed { weight: to.vector(weight)?, bias: None });
+            let expert_norms = match norms {
+                Some(of) => Some([
+                    of_experts(&of.router)?,
+                    of_experts(&of.experts)?,
+                    of_experts(&of.post_shared)?,
+                    of_experts(&of.post_experts)?,
+                ]),
+                None => None,
+            };
             let (whole, inputs) =
                 (l.q_norm.as_ref().is_some_and(|norm| norm.len() == l.q.rows()), l.inputs());
             layers.push(Layer {
@@ -164,6 +178,7 @@ impl<P, V, E> Tensors<P, V, E> {
                 linear,
                 per_layer,
                 post_per_layer,
+                expert_norms,
             });
         }
         let output = to.product(&[weights.output])?;
@@ -216,7 +231,12 @@ impl<P, V, E> Tensors<P, V, E> {
     }
 
     fn normed(&self, norm: NormWeight) -> Option<&Normed<V>> {
+        let of_experts = |l: usize, which: usize| Some(&self.layers[l].expert_norms.as_ref()?[which]);
         let of = match norm {
+            NormWeight::Router(l) => return of_experts(l, 0),
+            NormWeight::Experts(l) => return of_experts(l, 1),
+            NormWeight::PostShared(l) => return of_experts(l, 2),
+            NormWeight::PostExperts(l) => return of_experts(l, 3),
             NormWeight::Embedding => &self.embedding_norm,
             NormWeight::Attention(l) => &self.layers[l].attention_norm,
             NormWeight::PostAttention(l) => &self.layers[l].post_attention_norm,

@@ -25,6 +25,7 @@ struct RouteArgs {
     scores: Address,
     bias: Address,
     selection: Address,
+    own: Address,
     chosen: Address,
     factors: Address,
     rows: u32,
@@ -115,12 +116,13 @@ fn address(view: Option<View<'_, f32>>) -> Address {
 }
 
 impl Ops {
-    /// Chooses the experts of each row of `scores`, to which the first bias is added before, if there is one, and the second one for choosing; and sorts pairs by expert, those of the same one by row.
+    /// Chooses the experts of each row of `scores`, to which the first bias is added before, if there is one, and the second one for choosing, and whose factors are multiplied by those
+    /// that come third; and sorts pairs by expert, those of the same one by row.
     pub(crate) fn experts_sort(
         &self,
         stream: &Stream,
         experts: Experts,
-        (scores, biases): (ViewMut<'_, f32>, [Option<View<'_, f32>>; 2]),
+        (scores, biases): (ViewMut<'_, f32>, [Option<View<'_, f32>>; 3]),
         to: Routes<'_>,
     ) -> Result<(), CudaError> {
         let Experts { count, used, scoring, groups, normalised, scale, .. } = experts;
@@ -159,6 +161,7 @@ impl Ops {
             scores: scores.address(),
             bias: address(biases[0]),
             selection: address(biases[1]),
+            own: address(biases[2]),
             chosen: to.chosen.address(),
             factors: to.factors.address(),
             rows: small("rows", m)?,

@@ -115,6 +115,13 @@ pub struct Experts {
     pub biases: bool,
     /// Factor of the sum; usually 1.
     pub scale: f32,
+    /// Whether each expert has a factor, by which what it gives is multiplied.
+    pub factors: bool,
+    /// Whether experts, router and the network beside them have norms of their own: then the layer's network is that beside them, and
+    /// ```text
+    /// f = norm(shared(norm(x))) + norm(experts(norm(x)))      each with weights of its own; the router takes norm(x) / sqrt(hidden) with others
+    /// ```
+    pub normed: bool,
     /// The network beside the experts that every token goes through, if there is one.
     pub shared: Option<Shared>,
 }
@@ -375,8 +382,9 @@ pub struct Config {
     pub(super) ffn_norm_is_post_attention: bool,
     /// Whether GGUF files have queries, keys and values in one matrix.
     pub(super) fused_qkv: bool,
-    /// Whether GGUF files have gate and up in one matrix.
+    /// Whether GGUF files have gate and up in one matrix, and those of experts.
     pub(super) fused_gate_up: bool,
+    pub(super) fused_experts: bool,
     /// Whether the output matrix is the embedding matrix. Of encoders, which have no output matrix, it stands for that, too.
     pub tied_embeddings: bool,
     /// How the model makes one row of a text, if it was made for that.

@@ -91,7 +91,20 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             step.linear(Linear::Down(layer))?;
         }
         if config.layer[layer].experts {
+            // Each of the two networks, and the router, may have a norm of its own in front of it, and each network one behind it.
+            let normed = config.experts.is_some_and(|experts| experts.normed);
+            if normed {
+                step.put_aside(NormWeight::PostShared(layer))?;
+                step.norm(NormWeight::Router(layer))?;
+            }
+            step.route(layer)?;
+            if normed {
+                step.norm(NormWeight::Experts(layer))?;
+            }
             step.experts(layer)?;
+            if normed {
+                step.join(NormWeight::PostExperts(layer))?;
+            }
         }
         let scale = config.layer[layer].scale.unwrap_or(1.0);
         if config.per_layer.is_some() {

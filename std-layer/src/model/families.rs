@@ -204,6 +204,7 @@ static FAMILIES: [Family; 50] = [
             usual: Window::Needed,
             rotation: LocalRotation::Unscaled(Some(10_000.0)),
         },
+        experts: Mixture::Normed,
         qk_norm: true,
         value_norm: true,
         local_heads: true,

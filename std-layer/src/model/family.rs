@@ -124,6 +124,8 @@ pub(super) enum Mixture {
     Always,
     /// Beside the experts there is a network that every token goes through.
     Shared,
+    /// Some models have experts, with norms of their own, beside the usual network.
+    Normed,
     /// Router and experts have biases.
     Biased,
     /// Those of DeepSeek's kind: every token goes through a network beside them, too; the first layers may be without experts; experts may be chosen by scores with a

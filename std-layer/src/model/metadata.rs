@@ -439,6 +439,7 @@ impl Config {
             // Most files have what is multiplied together in one matrix, but for some of the same models it is apart.
             fused_qkv: linear_attention.is_none() && has(&names::QKV) || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
+            fused_experts: has(&names::FUSED_EXPERTS),
             qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
             value_norm: family.value_norm,
             values_are_keys,

@@ -5,7 +5,7 @@ use super::config::{Groups, Shared};
 use super::family::{Family, Mixture};
 use super::keys::{Metadata, LARGEST};
 use super::source::Files;
-use super::{Architecture, Experts, ModelError};
+use super::{names, Architecture, Experts, ModelError};
 use crate::gguf::Value;
 
 const COUNT: &str = ".expert_count";
@@ -49,7 +49,7 @@ impl Metadata<'_> {
                 self.refuse(COUNT, "absent: this architecture has no experts", nonzero)?;
                 None
             }
-            Mixture::Some => self.size_or_none(COUNT)?,
+            Mixture::Some | Mixture::Normed => self.size_or_none(COUNT)?,
             _ => Some(self.needed_size(COUNT)?),
         };
         let Some(count) = count else {
@@ -82,6 +82,8 @@ impl Metadata<'_> {
             selection_bias,
             groups,
             normalised: self.bool(".expert_weights_norm")?.unwrap_or(family.normalised) || of_taken,
+            factors: *kind == Mixture::Normed && files.named(&names::EXPERT_FACTORS).is_some(),
+            normed: *kind == Mixture::Normed,
             biases: *kind == Mixture::Biased,
             scale: self.positive_or_none(".expert_weights_scale")?.unwrap_or(1.0) as f32,
             shared: self.shared(family, [feed_forward, intermediate])?,
@@ -158,6 +160,7 @@ impl Metadata<'_> {
         Ok(match family.experts {
             Mixture::Shared => Some(Shared { intermediate: width.unwrap_or(feed_forward), gated: true }),
             Mixture::Wide => width.map(plain),
+            Mixture::Normed => Some(plain(feed_forward)),
             // Of Ernie all of them are so wide together, of others each is.
             Mixture::DeepSeek(_) if family.architecture == Architecture::Ernie45Moe => width.map(plain),
             Mixture::DeepSeek(_) => match self.size_or_none(COUNT)? {

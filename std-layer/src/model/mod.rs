@@ -41,6 +41,6 @@ pub use sampling::{sample, Sampling, SamplingError};
 pub use source::Model;
 pub use tree::{Tree, TreeError};
 pub use weights::{
-    ExpertWeights, FeedForward, HostWeights, LayerInput, LayerWeights, LinearWeights, Matrix, Network,
-    NormWeights, PerLayerWeights,
+    ExpertNorms, ExpertWeights, FeedForward, HostWeights, LayerInput, LayerWeights, LinearWeights, Matrix,
+    Network, NormWeights, PerLayerWeights,
 };

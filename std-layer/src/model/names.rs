@@ -84,7 +84,7 @@ impl Name {
     pub(super) fn needed(&self, config: &Config, layer: usize) -> bool {
         let here = match self.layers {
             Layers::All => true,
-            Layers::Dense => !config.layer[layer].experts,
+            Layers::Dense => !config.layer[layer].experts || has_normed(config),
             Layers::Mixtures => config.layer[layer].experts,
             Layers::Linear => config.layer[layer].linear,
             Layers::NotLinear => !config.layer[layer].linear,
@@ -217,7 +217,11 @@ fn has_biases(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.biases)
 }
 fn is_shared(c: &Config) -> bool {
-    of_shared(c) > 0
+    of_shared(c) > 0 && !has_normed(c)
+}
+/// Whether experts have norms of their own.
+fn has_normed(c: &Config) -> bool {
+    c.experts.is_some_and(|e| e.normed)
 }
 /// Mixtures whose checkpoints have the names of DeepSeek's.
 fn is_deepseek(c: &Config) -> bool {
@@ -488,12 +492,14 @@ pub(super) const EXPERTS: Network = [
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w1.weight")
     .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.gate")
+    .if_so(|c| !c.fused_experts)
     .of_mixtures(),
     name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w3.weight")
     .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.up")
+    .if_so(|c| !c.fused_experts)
     .of_mixtures(),
     name("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.*.down_proj.weight", |c| {
         of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
@@ -502,6 +508,43 @@ pub(super) const EXPERTS: Network = [
     .named_if(has_biases, "model.layers.{}.mlp.experts.down_proj")
     .of_mixtures(),
 ];
+/// Gate and up of each expert, one below the other.
+pub(super) const FUSED_EXPERTS: Name =
+    name("blk.{}.ffn_gate_up_exps.weight", "model.layers.{}.experts.gate_up_proj", |c| {
+        of_experts(c, |e| vec![c.hidden, 2 * e.intermediate, e.count])
+    })
+    .if_so(|c| c.fused_experts)
+    .of_mixtures();
+/// A factor for each expert.
+pub(super) const EXPERT_FACTORS: Name =
+    name("blk.{}.ffn_down_exps.scale", "model.layers.{}.router.per_expert_scale", |c| {
+        of_experts(c, |e| vec![e.count])
+    })
+    .if_so(|c| c.experts.is_some_and(|e| e.factors))
+    .of_mixtures();
+/// In front of the router and of the experts, and behind the network beside these and behind them.
+pub(super) const ROUTER_NORM: Name =
+    name("blk.{}.ffn_gate_inp.scale", "model.layers.{}.router.scale", |c| vec![c.hidden])
+        .if_so(has_normed)
+        .of_mixtures();
+pub(super) const EXPERTS_NORM: Name =
+    name("blk.{}.pre_ffw_norm_2.weight", "model.layers.{}.pre_feedforward_layernorm_2.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(has_normed)
+    .of_mixtures();
+pub(super) const POST_SHARED_NORM: Name =
+    name("blk.{}.post_ffw_norm_1.weight", "model.layers.{}.post_feedforward_layernorm_1.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(has_normed)
+    .of_mixtures();
+pub(super) const POST_EXPERTS_NORM: Name =
+    name("blk.{}.post_ffw_norm_2.weight", "model.layers.{}.post_feedforward_layernorm_2.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(has_normed)
+    .of_mixtures();
 /// The biases of the experts, one behind the other in one tensor.
 pub(super) const EXPERT_BIASES: Network = [
     name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.gate", |c| {
@@ -607,7 +650,7 @@ pub(super) static GLOBAL: [Name; 16] = [
     LONG_FACTORS,
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 57] = [
+pub(super) static LAYER: [Name; 63] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -653,6 +696,12 @@ pub(super) static LAYER: [Name; 57] = [
     EXPERTS[0],
     EXPERTS[1],
     EXPERTS[2],
+    FUSED_EXPERTS,
+    EXPERT_FACTORS,
+    ROUTER_NORM,
+    EXPERTS_NORM,
+    POST_SHARED_NORM,
+    POST_EXPERTS_NORM,
     EXPERT_BIASES[0],
     EXPERT_BIASES[1],
     EXPERT_BIASES[2],

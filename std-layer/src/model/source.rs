@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 use super::names::{self, Name, Naming};
 use super::weights::{
-    ExpertWeights, FeedForward, HostWeights, LayerInput, LayerWeights, LinearWeights, Matrix, Network,
-    NormWeights, PerLayerWeights,
+    ExpertNorms, ExpertWeights, FeedForward, HostWeights, LayerInput, LayerWeights, LinearWeights, Matrix,
+    Network, NormWeights, PerLayerWeights,
 };
 use super::{checkpoint, Config, KvHeads, LinearAttention, ModelError, Norm};
 use crate::detect::kernels;
@@ -194,14 +194,28 @@ impl<'a> Files<'a> {
     }
 
     /// The networks of all experts of a layer.
-    fn experts(
-        &self,
+    fn experts<'b>(
+        &'b self,
         config: &Config,
         layer: usize,
         count: usize,
-    ) -> Result<Vec<FeedForward<'_>>, ModelError> {
-        let [gate, up, down] =
-            names::EXPERTS.each_ref().map(|name| self.of_experts(config, name, layer, count));
+    ) -> Result<Vec<FeedForward<'b>>, ModelError> {
+        let [gate, up, down] = &names::EXPERTS;
+        let down = self.of_experts(config, down, layer, count);
+        if config.fused_experts {
+            let both = self.of_experts(config, &names::FUSED_EXPERTS, layer, count)?;
+            let network = |(both, down): (Matrix<'b>, Matrix<'b>)| {
+                let rows = both.rows() / 2;
+                let half = |part: usize| {
+                    let bad =
+                        |e: KernelError| bad_tensor(&names::FUSED_EXPERTS.in_gguf(layer), e.to_string());
+                    both.row_range(part * rows, rows).map_err(bad)
+                };
+                Ok(FeedForward { gate: half(0)?, up: half(1)?, down })
+            };
+            return both.into_iter().zip(down?).map(network).collect();
+        }
+        let [gate, up] = [gate, up].map(|name| self.of_experts(config, name, layer, count));
         let all = gate?.into_iter().zip(up?).zip(down?);
         Ok(all.map(|((gate, up), down)| FeedForward { gate, up, down }).collect())
     }
@@ -322,6 +336,7 @@ impl<'a> Files<'a> {
             feed_forward: match (experts, config.between(layer)) {
                 (None, _) => Some(network(&names::FEED_FORWARD)?),
                 (Some(_), 0) => None,
+                (Some(experts), _) if experts.normed => Some(network(&names::FEED_FORWARD)?),
                 _ => Some(network(&names::SHARED)?),
             },
             up_bias: optional(&names::UP_BIAS)?,
@@ -336,6 +351,19 @@ impl<'a> Files<'a> {
                     biases: match (experts.biases, &names::EXPERT_BIASES) {
                         (true, [gate, up, down]) => Some([vector(gate)?, vector(up)?, vector(down)?]),
                         (false, _) => None,
+                    },
+                    factors: optional(&names::EXPERT_FACTORS)?,
+                    norms: match experts.normed {
+                        true => Some(ExpertNorms {
+                            router: {
+                                let by = 1.0 / (config.hidden as f32).sqrt();
+                                vector(&names::ROUTER_NORM)?.into_iter().map(|weight| weight * by).collect()
+                            },
+                            experts: vector(&names::EXPERTS_NORM)?,
+                            post_shared: vector(&names::POST_SHARED_NORM)?,
+                            post_experts: vector(&names::POST_EXPERTS_NORM)?,
+                        }),
+                        false => None,
                     },
                     shared_gate: optional(&names::SHARED_GATE)?,
                 }),

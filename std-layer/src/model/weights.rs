@@ -246,6 +246,20 @@ impl<'a> FeedForward<'a> {
     }
 }
 
+/// Weights of the norms of experts that have their own: `hidden` elements each.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExpertNorms {
+    /// In front of the router, divided by the square root of `hidden`.
+    pub router: Vec<f32>,
+    /// In front of the experts.
+    pub experts: Vec<f32>,
+    /// Behind the network beside them.
+    pub post_shared: Vec<f32>,
+    /// Behind them.
+    pub post_experts: Vec<f32>,
+}
+
 /// The experts of a layer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -261,6 +275,10 @@ pub struct ExpertWeights<'a> {
     /// Of gate, up and down, those of all experts one behind the other, if the model has biases: `count * intermediate` elements, as many, and
     /// `count * hidden`.
     pub biases: Option<[Vec<f32>; 3]>,
+    /// `count` elements, if each expert has a factor.
+    pub factors: Option<Vec<f32>>,
+    /// If they are `normed`.
+    pub norms: Option<ExpertNorms>,
     /// `hidden` elements, if there is a network beside the experts that has a gate.
     pub shared_gate: Option<Vec<f32>>,
 }

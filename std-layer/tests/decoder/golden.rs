@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 62] = [
+const SMALL: [&str; 63] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -27,6 +27,7 @@ const SMALL: [&str; 62] = [
     "gemma2",
     "gemma4",
     "gemma4-e",
+    "gemma4-moe",
     "phi3",
     "phi3-short",
     "smollm3",

@@ -187,10 +187,10 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             }
             let attended = plus(x, &a);
             // What the network takes.
-            let from = if config.parallel { &*x } else { &attended };
+            let from = if config.parallel { x.clone() } else { attended.clone() };
             let h = match config.shared_norm {
-                true => normed(config, from, &w.attention_norm, &w.attention_norm_bias),
-                false => normed(config, from, &w.ffn_norm, &w.ffn_norm_bias),
+                true => normed(config, &from, &w.attention_norm, &w.attention_norm_bias),
+                false => normed(config, &from, &w.ffn_norm, &w.ffn_norm_bias),
             };
             *x = attended;
             let gated = |g: f64, u: f64| match config.gate {
@@ -211,19 +211,21 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 Some(bias) => y.iter().zip(bias).map(|(y, &b)| y + f64::from(b)).collect(),
                 None => y,
             };
-            let network =
-                |gate: Option<&[Vec<f64>]>, [up, down]: [&[Vec<f64>]; 2], biases: [Option<&[f32]>; 3]| {
-                    let u = with(times(up, &h), biases[1]);
-                    let gated: Vec<f64> = match gate.map(|gate| with(times(gate, &h), biases[0])) {
-                        Some(g) => g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect(),
-                        None => u.into_iter().map(|u| gated(u, 1.0)).collect(),
-                    };
-                    with(times(down, &gated), biases[2])
+            let network = |h: &[f64],
+                           gate: Option<&[Vec<f64>]>,
+                           [up, down]: [&[Vec<f64>]; 2],
+                           biases: [Option<&[f32]>; 3]| {
+                let u = with(times(up, h), biases[1]);
+                let gated: Vec<f64> = match gate.map(|gate| with(times(gate, h), biases[0])) {
+                    Some(g) => g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect(),
+                    None => u.into_iter().map(|u| gated(u, 1.0)).collect(),
                 };
+                with(times(down, &gated), biases[2])
+            };
             let mut f = vec![0.0; h.len()];
             if let Some((gate, [up, down])) = &dense {
                 let biases = [None, w.up_bias.as_deref(), w.down_bias.as_deref()];
-                f = network(gate.as_deref(), [up, down], biases);
+                f = network(&h, gate.as_deref(), [up, down], biases);
             }
             if let (Some(e), Some(experts), Some(router)) = (&config.experts, &experts, &router) {
                 if let Some(gate) = w.experts.as_ref().and_then(|w| w.shared_gate.as_ref()) {
@@ -231,7 +233,14 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     f.iter_mut().for_each(|f| *f /= 1.0 + (-score).exp());
                 }
                 let of_layer = w.experts.as_ref();
-                let routed = with(times(router, &h), of_layer.and_then(|w| w.router_bias.as_deref()));
+                let norms = of_layer.and_then(|of| of.norms.as_ref());
+                // What the router takes, and what the experts take.
+                let own = |of: &[f32]| norm(&from, of, eps);
+                let routed = norms.map_or(h.clone(), |norms| own(&norms.router));
+                let h = norms.map_or(h, |norms| own(&norms.experts));
+                let beside = norms.map(|norms| norm(&f, &norms.post_shared, eps));
+                f = if norms.is_some() { vec![0.0; f.len()] } else { f };
+                let routed = with(times(router, &routed), of_layer.and_then(|w| w.router_bias.as_deref()));
                 let all: f64 = routed.iter().map(|x| x.exp()).sum();
                 let score = |x: f64| match e.scoring {
                     Scoring::Softmax => x.exp() / all,
@@ -259,9 +268,13 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     let biases = of_layer.and_then(|w| w.biases.as_ref());
                     let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
                     let [gate, up, down] = experts[i].each_ref().map(|m| &m[..]);
-                    let y = network(Some(gate), [up, down], [part(0, n), part(1, n), part(2, out)]);
-                    let factor = scores[i] / of * f64::from(e.scale);
+                    let y = network(&h, Some(gate), [up, down], [part(0, n), part(1, n), part(2, out)]);
+                    let own = of_layer.and_then(|of| of.factors.as_ref()).map_or(1.0, |own| own[i]);
+                    let factor = scores[i] / of * f64::from(e.scale) * f64::from(own);
                     f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
+                }
+                if let (Some(norms), Some(beside)) = (norms, &beside) {
+                    f = plus(beside, &norm(&f, &norms.post_experts, eps));
                 }
             }
             if let Some(post) = &w.post_ffn_norm {

@@ -122,7 +122,12 @@ impl Tiny {
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
-        .chain([Self::with_per_layer()])
+        .chain([Self::with_per_layer(), Self::with_normed_experts()])
+    }
+
+    /// Gemma 4 with experts, all of which are used, so that rounding does not decide which ones are.
+    fn with_normed_experts() -> Self {
+        Self { experts: Some((4, 4)), experts_scale: 1.0, ..Self::new("gemma4", None) }
     }
 
     /// Gemma 4 with embeddings for each layer.
@@ -132,7 +137,7 @@ impl Tiny {
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(14).chain([Self::with_per_layer()])
+        Self::others().take(14).chain([Self::with_per_layer(), Self::with_normed_experts()])
     }
 
     /// Models most of whose layers have linear attention: with heads of values in either order, and experts.
@@ -305,6 +310,15 @@ impl Tiny {
                     add("ffn_down", &[between, hidden]);
                 }
                 None => network("", between, &[]),
+                Some((count, _)) if self.architecture == "gemma4" => {
+                    network("", between, &[]);
+                    add("ffn_gate_up_exps", &[hidden, 2 * between, count]);
+                    add("ffn_down_exps", &[between, hidden, count]);
+                    add("ffn_gate_inp", &[hidden, count]);
+                    for name in ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"] {
+                        add(name, &[hidden]);
+                    }
+                }
                 Some((count, _)) => {
                     network("_exps", self.between(), &[count]);
                     if self.shared() > 0 {
@@ -359,6 +373,12 @@ impl Tiny {
             }
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
+        if let ("gemma4", Some((count, _))) = (self.architecture, self.experts) {
+            for l in 0..self.layers {
+                all.push((format!("blk.{l}.ffn_gate_inp.scale"), vec![self.hidden]));
+                all.push((format!("blk.{l}.ffn_down_exps.scale"), vec![count]));
+            }
+        }
         // Architectures with biases have the same heads in all layers.
         let (q, kv) = self.queries_and_keys(0);
         for l in (0..self.layers).filter(|&l| self.is_linear(l)) {

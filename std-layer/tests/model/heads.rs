@@ -1,7 +1,7 @@
-//! Heads and networks that differ from layer to layer, and embeddings for each layer, as Gemma 4 has them.
+//! Heads and networks that differ from layer to layer, embeddings for each layer, and experts with norms of their own, as Gemma 4 has them.
 
 use gllm_kernels_std::gguf::{GgmlType, Value, ValueType};
-use gllm_kernels_std::model::{KvHeads, Model, ModelError};
+use gllm_kernels_std::model::{Experts, KvHeads, Model, ModelError, Scoring, Shared};
 
 use super::draft::Draft;
 use super::{bad_value, config, refused};
@@ -108,4 +108,69 @@ fn sizes_of_single_layers() {
         assert_eq!(bad_value(&widths(n)).0, "gemma4.feed_forward_length");
     }
     assert!(matches!(refused(&widths(&[64, 64, 64, 96, 64, 64, 64])), ModelError::WrongShape { .. }));
+}
+
+/// Experts beside the usual network, each with norms of its own; gate and up of an expert may be one tensor.
+#[test]
+fn experts_with_norms() {
+    let with = |fused: bool, factors: bool| {
+        let mut draft = Draft::of("gemma4");
+        for (key, n) in [("expert_count", 4), ("expert_used_count", 2), ("expert_feed_forward_length", 32)] {
+            draft.set(&format!("gemma4.{key}"), Value::U32(n));
+        }
+        for layer in 0..7 {
+            let mut own = |name: &str, dims: &[u64], of, fill| {
+                draft.tensor(&format!("blk.{layer}.{name}"), dims, of).fill = fill;
+            };
+            own("ffn_gate_inp.weight", &[32, 4], GgmlType::F32, 1.0);
+            own("ffn_gate_inp.scale", &[32], GgmlType::F32, 3.0);
+            for name in ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"] {
+                own(&format!("{name}.weight"), &[32], GgmlType::F32, 1.0);
+            }
+            if fused {
+                own("ffn_gate_up_exps.weight", &[32, 64, 4], GgmlType::Q8_0, 1.0);
+            } else {
+                own("ffn_gate_exps.weight", &[32, 32, 4], GgmlType::Q8_0, 1.0);
+                own("ffn_up_exps.weight", &[32, 32, 4], GgmlType::Q8_0, 1.0);
+            }
+            own("ffn_down_exps.weight", &[32, 32, 4], GgmlType::Q8_0, 1.0);
+            if factors {
+                own("ffn_down_exps.scale", &[4], GgmlType::F32, 2.0);
+            }
+        }
+        draft
+    };
+    for (fused, factors) in [(true, true), (false, false)] {
+        let bytes = with(fused, factors).bytes();
+        let model = Model::from_bytes(&bytes).unwrap();
+        let expected = Experts {
+            count: 4,
+            used: 2,
+            intermediate: 32,
+            scoring: Scoring::Softmax,
+            selection_bias: false,
+            groups: None,
+            normalised: true,
+            biases: false,
+            scale: 1.0,
+            factors,
+            normed: true,
+            shared: Some(Shared { intermediate: 64, gated: false }),
+        };
+        assert_eq!(model.config().experts, Some(expected));
+        assert!(model.unused().is_empty());
+        let w = model.weights().unwrap();
+        let layer = &w.layers[3];
+        let of = layer.experts.as_ref().unwrap();
+        assert_eq!(of.norms.as_ref().unwrap().router, [3.0 / 32f32.sqrt(); 32]);
+        assert_eq!(of.factors, factors.then(|| vec![2.0; 4]));
+        let shapes = of.matrices().map(|matrix| (matrix.rows(), matrix.cols()));
+        assert!(shapes.eq([(32, 32); 12]));
+        assert_eq!(layer.feed_forward.unwrap().down.cols(), 64);
+    }
+    let mut draft = with(true, true);
+    draft.tensors.retain(|tensor| tensor.name != "blk.6.pre_ffw_norm_2.weight");
+    assert!(
+        matches!(refused(&draft), ModelError::MissingTensor { name, .. } if name.contains("blk.6.pre_ffw"))
+    );
 }

@@ -183,17 +183,18 @@ fn keep_groups(scores: &mut [f32], bias: Option<&[f32]>, Groups { count, used }:
 }
 
 impl Mixture {
-    /// The stages, with names for profiles.
-    pub(super) fn stages(&self) -> impl Iterator<Item = (&'static str, Stage)> {
-        let all = [
-            ("route", Stage::Route),
-            ("route", Stage::Sort),
-            ("gather", Stage::Gather),
-            ("experts: gate, up", Stage::GateUp),
-            ("activation", Stage::Activate),
-            ("experts: down", Stage::Down),
-            ("combine", Stage::Combine),
-        ];
+    /// The stages behind those that choose, with names for profiles.
+    pub(super) const STAGES: [(&'static str, Stage); 5] = [
+        ("gather", Stage::Gather),
+        ("experts: gate, up", Stage::GateUp),
+        ("activation", Stage::Activate),
+        ("experts: down", Stage::Down),
+        ("combine", Stage::Combine),
+    ];
+
+    /// The stages that choose experts.
+    pub(super) fn routes(&self) -> impl Iterator<Item = (&'static str, Stage)> {
+        let all = [("route", Stage::Route), ("route", Stage::Sort)];
         let few = self.rows <= SORTED_AT_ONCE;
         all.into_iter().filter(move |(_, stage)| !few || *stage != Stage::Route)
     }
@@ -343,11 +344,12 @@ impl Mixture {
     unsafe fn route(&self, k: &Kernels<f32>, row: usize) -> Result<(), KernelError> {
         let Experts { used, scoring, groups, normalised, scale, .. } = self.experts;
         // SAFETY: the caller's contract: the row's scores and pairs are its own.
-        let (scores, factors, chosen, bias) = unsafe {
+        let (scores, factors, chosen, weights) = unsafe {
             let factors = std::slice::from_raw_parts_mut(self.room.factors.add(row * used), used);
             let chosen = std::slice::from_raw_parts_mut(self.room.chosen.add(row * used), used);
-            (self.room.scores.row(row), factors, chosen, (*self.weights).selection_bias.as_deref())
+            (self.room.scores.row(row), factors, chosen, &*self.weights)
         };
+        let bias = weights.selection_bias.as_deref();
         match scoring {
             Scoring::Softmax => k.softmax_inplace(scores)?,
             Scoring::Sigmoid => scores.iter_mut().for_each(|x| *x = sigmoid(*x)),
@@ -355,7 +357,7 @@ impl Mixture {
         if let Some(groups) = groups {
             keep_groups(scores, bias, groups);
         }
-        for (factor, chosen) in factors.iter_mut().zip(chosen) {
+        for (factor, chosen) in factors.iter_mut().zip(&mut *chosen) {
             let left = (0..scores.len()).filter(|&expert| scores[expert] != TAKEN);
             // There are at least as many experts as are used.
             let expert = largest(left, |expert| merit(scores, bias, expert)).unwrap_or(0);
@@ -365,6 +367,9 @@ impl Mixture {
         }
         let sum: f32 = if normalised { factors.iter().sum::<f32>() + 1e-20 } else { 1.0 };
         factors.iter_mut().for_each(|factor| *factor = *factor / sum * scale);
+        if let Some(own) = &weights.factors {
+            factors.iter_mut().zip(&*chosen).for_each(|(factor, &expert)| *factor *= own[expert as usize]);
+        }
         Ok(())
     }
 
@@ -482,7 +487,7 @@ impl Mixture {
                     let score = k.vec_dot(gate, self.x.get(row..row + 1))?;
                     k.vec_scale_inplace(sigmoid(score), sum)?;
                 }
-                None if self.experts.shared.is_some() => {}
+                None if self.experts.shared.is_some() && !self.experts.normed => {}
                 None => sum.fill(0.0),
             }
             for pair in row * used..(row + 1) * used {

@@ -14,7 +14,7 @@ use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work, LINE};
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
-use crate::model::{Gate, Pooling};
+use crate::model::{Gate, Norm, Pooling};
 
 /// One operation.
 #[derive(Debug)]
@@ -517,7 +517,7 @@ impl Step for Recorder<'_> {
         Ok(())
     }
 
-    fn experts(&mut self, layer: usize) -> Result<(), BackendError> {
+    fn route(&mut self, layer: usize) -> Result<(), BackendError> {
         let config = &self.weights.config;
         let weights = self.weights.tensors.experts(layer);
         let (Some(experts), Some(room), Some(weights)) = (config.experts, self.experts, weights) else {
@@ -532,17 +532,44 @@ impl Step for Recorder<'_> {
             weights,
             room,
             x,
-            delta: self.slots[&Slot::Delta],
+            delta: self.slots[if experts.normed { &Slot::Given } else { &Slot::Delta }],
             rows: self.rows,
             precision: self.precision,
             threads: self.threads,
             cuts: Mixture::cuts_of(weights, experts, self.rows, self.threads),
         };
         let index = self.program.mixtures.len();
-        for (name, stage) in mixture.stages() {
+        for (name, stage) in mixture.routes() {
             self.push(name, Operation::Experts { mixture: index, stage });
         }
         self.program.mixtures.push(mixture);
+        Ok(())
+    }
+
+    fn experts(&mut self, _layer: usize) -> Result<(), BackendError> {
+        // Of the layer whose experts were chosen last.
+        let Some(mixture) = self.program.mixtures.len().checked_sub(1) else {
+            return Err(BackendError::Unsupported("experts that nobody has chosen".to_owned()));
+        };
+        for (name, stage) in Mixture::STAGES {
+            self.push(name, Operation::Experts { mixture, stage });
+        }
+        Ok(())
+    }
+
+    fn put_aside(&mut self, norm: NormWeight) -> Result<(), BackendError> {
+        let (weight, bias, eps) = (self.norm_weight(norm)?, None, self.weights.config.norm_eps);
+        let norm = Some(NormOf { kind: Norm::Rms, weight, bias, eps });
+        let [x, to] = [Slot::Delta, Slot::Aside].map(|slot| self.slots[&slot]);
+        self.push_rows("norm", RowWork::Norm { add: None, x, norm, stays: false, to }, Slot::Aside);
+        Ok(())
+    }
+
+    fn join(&mut self, norm: NormWeight) -> Result<(), BackendError> {
+        let post = Some((self.norm_weight(norm)?, self.weights.config.norm_eps));
+        let [delta, x, to] = [Slot::Given, Slot::Aside, Slot::Delta].map(|slot| self.slots[&slot]);
+        let add = Some(Add { delta, scale: 1.0, post });
+        self.push_rows("norm", RowWork::Norm { add, x, norm: None, stays: false, to }, Slot::Delta);
         Ok(())
     }
 

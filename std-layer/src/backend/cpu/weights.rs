@@ -88,6 +88,7 @@ pub(super) struct ExpertWeights {
     pub(super) each: Vec<[Arc<Matrix>; 3]>,
     pub(super) router_bias: Option<Vec<f32>>,
     pub(super) selection_bias: Option<Vec<f32>>,
+    pub(super) factors: Option<Vec<f32>>,
     /// Biases of gate, up and down, those of all experts one behind the other.
     pub(super) biases: Option<[Vec<f32>; 3]>,
     pub(super) shared_gate: Option<Vec<f32>>,
@@ -274,6 +275,7 @@ impl<'a> Upload<'a> for Packer<'a> {
             each,
             router_bias: of.router_bias.clone(),
             selection_bias: of.selection_bias.clone(),
+            factors: of.factors.clone(),
             biases: of.biases.clone(),
             shared_gate: of.shared_gate.clone(),
         })

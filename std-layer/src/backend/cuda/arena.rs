@@ -39,6 +39,9 @@ pub(super) enum Place {
     PerLayer,
     PerLayerRows,
     PerLayerProducts,
+    /// What the network beside experts with norms of their own gives, and what they give.
+    Aside,
+    Given,
     /// What routers give, and which rows go through which experts.
     Scores,
     Routes,

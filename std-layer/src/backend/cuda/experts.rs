@@ -48,27 +48,55 @@ pub(super) fn experts_of_places<'a>(
 }
 
 impl<'a> Lowering<'a> {
-    /// `Delta`: what a layer's experts give the rows that wait, or that were kept for them.
-    pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
-        let (weights, m) = (self.weights, self.m);
-        let config = &weights.config;
-        let missing = || BackendError::Unsupported(format!("layer {layer} has no experts"));
-        let (experts, of) = config.experts.zip(weights.tensors.experts(layer)).ok_or_else(missing)?;
-        let (hidden, pairs, single) = (config.hidden, m * experts.used, m == 1);
-        let each = each(experts, m);
-        if config.between(layer) > 0 {
-            self.waiting = Waiting::Kept;
-        }
-        let mut wanted = Wanted { rows: Some(Place::Normed), ..self.wanted(&of.router, m) };
-        if single {
-            let others = self.wanted(&of.gate_up, each);
-            wanted.integer |= others.integer;
-            wanted.exact |= others.exact;
+    /// Which experts the rows that wait go through, or those that were kept for them.
+    pub(super) fn routes(&mut self, layer: usize) -> Result<(), BackendError> {
+        let (experts, of) = self.mixture_of(layer)?;
+        let (m, single) = (self.m, self.m == 1);
+        let mut wanted = self.wanted(&of.router, m);
+        if !experts.normed {
+            // The experts take the same rows.
+            if self.weights.config.between(layer) > 0 {
+                self.waiting = Waiting::Kept;
+            }
+            wanted.rows = Some(Place::Normed);
+            if single {
+                let others = self.wanted(&of.gate_up, each(experts, m));
+                wanted.integer |= others.integer;
+                wanted.exact |= others.exact;
+            }
         }
         self.produce(wanted)?;
         self.size(Place::Scores, m * experts.count, 4);
         self.multiply(&of.router, Some(Place::Scores), None)?;
-        let spread = self.sort(experts, each, of)?;
+        self.spread = Some(self.sort(experts, each(experts, m), of)?);
+        Ok(())
+    }
+
+    fn mixture_of(&self, layer: usize) -> Result<(Experts, &'a ExpertWeights), BackendError> {
+        let missing = || BackendError::Unsupported(format!("layer {layer} has no experts"));
+        let weights = self.weights;
+        weights.config.experts.zip(weights.tensors.experts(layer)).ok_or_else(missing)
+    }
+
+    /// What a layer's experts give the rows for which they were chosen, and which wait if these have norms of their own.
+    pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
+        let (experts, of) = self.mixture_of(layer)?;
+        let (m, config) = (self.m, &self.weights.config);
+        let (hidden, pairs, single) = (config.hidden, m * experts.used, m == 1);
+        let each = each(experts, m);
+        let missing =
+            || BackendError::Unsupported(format!("experts of layer {layer} that nobody has chosen"));
+        let spread = self.spread.take().ok_or_else(missing)?;
+        if experts.normed {
+            let mut wanted = Wanted::plain(hidden, Place::Normed);
+            if single {
+                let others = self.wanted(&of.gate_up, each);
+                (wanted.integer, wanted.exact) = (others.integer, others.exact);
+            }
+            self.produce(wanted)?;
+        }
+        let to = if experts.normed { Place::Given } else { Place::Delta };
+        let adds = experts.shared.is_some() && !experts.normed;
         // From here on a pair is a row. A single row needs no copies.
         self.m = pairs;
         if !single {
@@ -86,15 +114,15 @@ impl<'a> Lowering<'a> {
         self.size(Place::Results, pairs * hidden, 4);
         self.multiply(&of.down, Some(Place::Results), Some(&Spread { single: false, ..spread }))?;
         self.m = m;
-        self.size(Place::Delta, m * hidden, 4);
+        self.size(to, m * hidden, 4);
         let mut uses = vec![
             (Place::Results, Access::Read),
             (Place::Routes, Access::Read),
             (Place::Normed, Access::Read),
-            (Place::Delta, Access::Write),
+            (to, Access::Write),
         ];
-        if experts.shared.is_some() {
-            uses.push((Place::Delta, Access::Read));
+        if adds {
+            uses.push((to, Access::Read));
         }
         self.launch(&uses, |memory, layout, gpu| {
             let x = memory.floats(layout, Place::Normed, 0, m * hidden)?.into_view();
@@ -109,10 +137,10 @@ impl<'a> Lowering<'a> {
                     }
                     None => None,
                 },
-                adds: experts.shared.is_some(),
+                adds,
                 gate: of.shared_gate.as_ref().map(|gate| [x, gate.view()]),
             };
-            let y = memory.floats(layout, Place::Delta, 0, m * hidden)?;
+            let y = memory.floats(layout, to, 0, m * hidden)?;
             gpu.ops.experts_combine(&gpu.stream, given, (y, hidden))
         })
     }
@@ -152,8 +180,8 @@ impl<'a> Lowering<'a> {
                     cuts: cuts.iter().map(table).collect::<Result<_, _>>()?,
                 };
                 let scores = memory.floats(layout, Place::Scores, 0, m * experts.count)?;
-                let biases =
-                    [&of.router_bias, &of.selection_bias].map(|bias| bias.as_ref().map(Buffer::view));
+                let biases = [&of.router_bias, &of.selection_bias, &of.factors]
+                    .map(|bias| bias.as_ref().map(Buffer::view));
                 gpu.ops.experts_sort(&gpu.stream, experts, (scores, biases), to)
             },
         )?;

@@ -6,12 +6,13 @@ use super::arena::{Memory, Place, Wanted};
 use super::cache::head_room;
 use super::experts::experts_of_places;
 use super::layout::{Access, Layout, Plan};
+use super::product::Spread;
 use super::weights::{Matrix, Product, Storage, Stored};
 use super::{Gpu, Rows, RunRows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads};
 use crate::cuda::linear::Gates;
-use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
+use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View, ViewMut};
 use crate::model::{Config, KvHeads, LinearAttention, Norm, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
@@ -84,6 +85,8 @@ pub(super) struct Lowering<'a> {
     fewer: bool,
     /// Where embeddings for each layer are.
     per_layer: Place,
+    /// How rows go through the experts that were chosen for them.
+    pub(super) spread: Option<Spread>,
     /// What the last product of gates was, and what is added to these, if anything.
     gates: Option<(&'a Product, Option<&'a Buffer<f32>>)>,
 }
@@ -110,6 +113,7 @@ impl<'a> Lowering<'a> {
             hidden: Place::Hidden,
             fewer: false,
             per_layer: Place::PerLayer,
+            spread: None,
             inputs: Place::Inputs,
             gates: None,
         }
@@ -476,7 +480,8 @@ impl Step for Lowering<'_> {
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
         let product = self.weights.tensors.linear(linear);
         let mut wanted = self.wanted(product, self.m);
-        if matches!(linear, Linear::GateUp(l) if self.weights.config.layer[l].experts) {
+        let normed = self.weights.config.experts.is_some_and(|experts| experts.normed);
+        if matches!(linear, Linear::GateUp(l) if self.weights.config.layer[l].experts && !normed) {
             // Experts take the same rows.
             wanted.rows = Some(Place::Normed);
         }
@@ -579,8 +584,52 @@ impl Step for Lowering<'_> {
         Ok(())
     }
 
+    fn route(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.routes(layer)
+    }
+
     fn experts(&mut self, layer: usize) -> Result<(), BackendError> {
         self.mixture(layer)
+    }
+
+    fn put_aside(&mut self, norm: NormWeight) -> Result<(), BackendError> {
+        let (weights, m, hidden) = (self.weights, self.m, self.weights.config.hidden);
+        let weight = weights.tensors.norm(norm)?.view();
+        self.size(Place::Aside, m * hidden, 4);
+        let uses = [(Place::Delta, Access::Read), (Place::Aside, Access::Write)];
+        self.launch(&uses, |memory, layout, gpu| {
+            let x = memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view();
+            let y = memory.floats(layout, Place::Aside, 0, m * hidden)?;
+            let norm = cuda::Norm { weight: Some(weight), bias: None, eps: weights.config.norm_eps };
+            gpu.ops.rms_norm(&gpu.stream, hidden, norm, x, y)
+        })
+    }
+
+    fn join(&mut self, norm: NormWeight) -> Result<(), BackendError> {
+        let (weights, m, hidden) = (self.weights, self.m, self.weights.config.hidden);
+        let weight = weights.tensors.norm(norm)?.view();
+        let uses =
+            [(Place::Aside, Access::Read), (Place::Given, Access::Read), (Place::Delta, Access::Write)];
+        // Nobody takes the norm of the sum.
+        self.launch(&uses, |memory, layout, gpu| {
+            let [x, delta] = [Place::Aside, Place::Given]
+                .map(|place| memory.floats(layout, place, 0, m * hidden).map(ViewMut::into_view));
+            let how = AddNorm {
+                x: x?,
+                rows: None,
+                y: memory.floats(layout, Place::Delta, 0, m * hidden)?,
+                delta: Some(delta?),
+                bias: None,
+                post: Some(weight),
+                kind: Norm::Rms,
+                weight,
+                norm_bias: None,
+                eps: weights.config.norm_eps,
+                scale: 1.0,
+                stays: false,
+            };
+            gpu.ops.decoder_norm(&gpu.stream, how, memory.forms(layout, Wanted::nothing(hidden), m)?)
+        })
     }
 
     fn embed_per_layer(&mut self) -> Result<(), BackendError> {

@@ -88,6 +88,7 @@ pub(super) struct ExpertWeights {
     /// Of gate, up and down, those of all experts one behind the other.
     pub(super) biases: Option<[Buffer<f32>; 3]>,
     pub(super) selection_bias: Option<Buffer<f32>>,
+    pub(super) factors: Option<Buffer<f32>>,
     pub(super) shared_gate: Option<Buffer<f32>>,
 }
 
@@ -220,6 +221,7 @@ impl<'a> Upload<'a> for Uploader<'_> {
                 None => None,
             },
             selection_bias: of.selection_bias.as_deref().map(|bias| self.vector(bias)).transpose()?,
+            factors: of.factors.as_deref().map(|factors| self.vector(factors)).transpose()?,
             shared_gate: of.shared_gate.as_deref().map(|gate| self.vector(gate)).transpose()?,
         })
     }

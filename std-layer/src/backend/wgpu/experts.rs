@@ -9,7 +9,7 @@ use wgpu::Buffer;
 use super::device::Gpu;
 use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS, TILE};
 use super::step::{no_room, Dispatch, Place, Recorder, NO_LOGITS};
-use super::weights::{OfExperts, PART};
+use super::weights::{ExpertWeights, OfExperts, PART};
 use crate::backend::{BackendError, Slot};
 use crate::model::{Config, Experts, Groups, Scoring};
 
@@ -76,21 +76,16 @@ fn anywhere<'b>(
     Dispatch { shader, place: Place::Anywhere, part, logits: NO_LOGITS, buffers, constants, groups }
 }
 
-impl Recorder<'_> {
-    /// What [`Step::experts`](crate::backend::Step::experts) is.
-    pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
-        let weights = self.weights;
-        let config = &weights.config;
-        let (Some(experts), Some(own)) = (config.experts, weights.tensors.experts(layer)) else {
-            return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
-        };
-        let Experts { count, used, intermediate, scoring, groups, normalised, scale, shared, .. } = experts;
+impl<'a> Recorder<'a> {
+    /// What [`Step::route`](crate::backend::Step::route) is.
+    pub(super) fn routes(&mut self, layer: usize) -> Result<(), BackendError> {
+        let (experts, own) = self.mixture_of(layer)?;
+        let Experts { count, used, scoring, groups, normalised, scale, .. } = experts;
         let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
-        let [(x, x_stride), (delta, delta_stride)] = [self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
+        let (x, x_stride) = self.slot(Slot::Normed)?;
         let (rows, place, of_scores) = (self.rows, Place::Layer(layer), width_of_scores(&experts));
         let pairs = rows * used;
-        let matrices = own.router.iter().chain(own.gate_up.iter().map(|of| &of.matrix));
-        let rounded = self.rounded((place, 0), matrices, (&x, x_stride, 1))?;
+        let rounded = self.rounded((place, 0), own.router.iter(), (&x, x_stride, 1))?;
         let ends = ((&x, x_stride, 0), (&room.scores, of_scores as u32));
         let with = (rounded.as_ref(), own.router_bias.as_ref());
         self.products(&own.router, place, ends, (rows, NO_LOGITS), with)?;
@@ -100,8 +95,10 @@ impl Recorder<'_> {
         let constants = [&constants.map(|n| n as u32)[..], &[scale.to_bits()]].concat();
         let mut buffers = vec![(0, &room.scores), (1, &room.chosen), (2, &room.factors)];
         buffers.extend(own.selection_bias.as_ref().map(|bias| (4, bias)));
+        buffers.extend(own.factors.as_ref().map(|factors| (5, factors)));
+        let (biased, factors) = (own.selection_bias.is_some(), own.factors.is_some());
         self.run(Dispatch {
-            shader: Shader::Route { biased: own.selection_bias.is_some() },
+            shader: Shader::Route { biased, factors },
             place,
             part: 0,
             logits: NO_LOGITS,
@@ -115,6 +112,27 @@ impl Recorder<'_> {
             // Steps of so many rows have these constants.
             self.run(anywhere(Shader::Sort, rows, &buffers, (4, &constants), [1, 1, 1]))?;
         }
+        Ok(())
+    }
+
+    fn mixture_of(&self, layer: usize) -> Result<(Experts, &'a ExpertWeights), BackendError> {
+        let missing = || BackendError::Unsupported("experts in a model that has none".to_owned());
+        let weights = self.weights;
+        weights.config.experts.zip(weights.tensors.experts(layer)).ok_or_else(missing)
+    }
+
+    /// What [`Step::experts`](crate::backend::Step::experts) is.
+    pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let (experts, own) = self.mixture_of(layer)?;
+        let Experts { count, used, intermediate, shared, normed, .. } = experts;
+        let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
+        let to = if normed { Slot::Given } else { Slot::Delta };
+        let [(x, x_stride), (delta, delta_stride)] = [self.slot(Slot::Normed)?, self.slot(to)?];
+        let (rows, place, of_scores) = (self.rows, Place::Layer(layer), width_of_scores(&experts));
+        let pairs = rows * used;
+        let matrices = own.gate_up.iter().map(|of| &of.matrix);
+        let rounded = self.rounded((place, 0), matrices, (&x, x_stride, 1))?;
         let ends = ((&x, x_stride, used), (&room.gates, 2 * intermediate as u32));
         let with = (rounded.as_ref(), own.gate_up_bias.as_ref());
         let number = self.products_of_experts(&own.gate_up, (layer, 0), ends, with)?;
@@ -136,7 +154,7 @@ impl Recorder<'_> {
         let with = (rounded.as_ref(), own.down_bias.as_ref());
         self.products_of_experts(&own.down, (layer, number), ends, with)?;
         let mut buffers = vec![(0, &delta), (1, &room.outputs), (2, &room.factors)];
-        let (shared, gated) = (shared.is_some(), of_scores > count);
+        let (shared, gated) = (shared.is_some() && !normed, of_scores > count);
         if gated {
             buffers.push((4, &room.scores));
         }

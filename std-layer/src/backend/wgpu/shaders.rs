@@ -173,9 +173,10 @@ pub(super) enum Shader {
         f16: bool,
         bias: bool,
     },
-    /// The experts of rows, with or without a bias of choosing.
+    /// The experts of rows, with or without a bias of choosing, and factors of their own.
     Route {
         biased: bool,
+        factors: bool,
     },
     /// Pairs of a row and an expert, sorted by expert.
     Sort,
@@ -485,8 +486,8 @@ impl Shader {
             Self::Gather => all.push(include_str!("wgsl/gather.wgsl")),
             Self::Cap => all.push(include_str!("wgsl/cap.wgsl")),
             Self::Advance => all.push(include_str!("wgsl/advance.wgsl")),
-            Self::Route { biased } => {
-                all.options(&[("BIASED", biased)]);
+            Self::Route { biased, factors } => {
+                all.options(&[("BIASED", biased), ("FACTORS", factors)]);
                 all.push(include_str!("wgsl/rank.wgsl"));
                 all.push(include_str!("wgsl/route.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));

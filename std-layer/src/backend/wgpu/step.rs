@@ -503,8 +503,45 @@ impl Step for Recorder<'_> {
         })
     }
 
+    fn route(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.routes(layer)
+    }
+
     fn experts(&mut self, layer: usize) -> Result<(), BackendError> {
         self.mixture(layer)
+    }
+
+    fn put_aside(&mut self, norm: NormWeight) -> Result<(), BackendError> {
+        let weight = self.weights.tensors.norm(norm)?;
+        let [(delta, stride), (aside, _)] = [self.slot(Slot::Delta)?, self.slot(Slot::Aside)?];
+        let config = &self.weights.config;
+        let constants = [config.hidden as u32, stride, config.norm_eps.to_bits(), 1f32.to_bits()];
+        self.run(Dispatch {
+            shader: Shader::Norm { add: false, post: false, layer: false, stays: false },
+            place: Place::Norm(norm),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, &delta), (1, weight), (2, &aside)],
+            constants: (3, &constants),
+            groups: [self.rows, 1, 1],
+        })
+    }
+
+    fn join(&mut self, norm: NormWeight) -> Result<(), BackendError> {
+        let weight = self.weights.tensors.norm(norm)?;
+        let [(aside, stride), (given, _), (delta, _)] =
+            [self.slot(Slot::Aside)?, self.slot(Slot::Given)?, self.slot(Slot::Delta)?];
+        let config = &self.weights.config;
+        let constants = [config.hidden as u32, stride, config.norm_eps.to_bits(), 1f32.to_bits()];
+        self.run(Dispatch {
+            shader: Shader::Pass { add: true, post: true },
+            place: Place::Norm(norm),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, &aside), (2, &delta), (4, &given), (5, weight)],
+            constants: (3, &constants),
+            groups: [self.rows, 1, 1],
+        })
     }
 
     fn embed_per_layer(&mut self) -> Result<(), BackendError> {

@@ -64,6 +64,8 @@ pub(super) struct ExpertWeights {
     pub(super) router_bias: Option<Buffer>,
     /// A number for each expert.
     pub(super) selection_bias: Option<Buffer>,
+    /// A factor of each expert.
+    pub(super) factors: Option<Buffer>,
     /// The gate of an expert, and up below it; or the gates of all, and up of all, where their formats differ.
     pub(super) gate_up: Vec<OfExperts>,
     pub(super) down: [OfExperts; 1],
@@ -198,9 +200,19 @@ impl<'a> Upload<'a> for Uploader<'_> {
         let mut optional = |bias: Option<Vec<f32>>| bias.map(|bias| self.vector(&bias)).transpose();
         let router_bias = optional(of.router_bias.as_ref().map(of_router))?;
         let selection_bias = optional(of.selection_bias.clone())?;
+        let factors = optional(of.factors.clone())?;
         let gate_up_bias = optional(of.biases.as_ref().map(of_gates))?;
         let down_bias = optional(of.biases.as_ref().map(|[_, _, down]| down.clone()))?;
-        Ok(ExpertWeights { router, router_bias, selection_bias, gate_up, down, gate_up_bias, down_bias })
+        Ok(ExpertWeights {
+            router,
+            router_bias,
+            selection_bias,
+            factors,
+            gate_up,
+            down,
+            gate_up_bias,
+            down_bias,
+        })
     }
 }
 

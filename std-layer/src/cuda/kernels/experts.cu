@@ -10,6 +10,8 @@ struct RouteArgs {
     const f32* bias;
     // What is added to the scores that these become, for choosing alone, if anything.
     const f32* selection;
+    // Factors of the experts, if they have any.
+    const f32* own;
     // Of each pair, row by row: its expert, and the factor of what that gives.
     u32* chosen;
     f32* factors;
@@ -80,7 +82,9 @@ DEVICE void route(const RouteArgs& a, u32 row) {
         total += score;
         if (lane() == j % WARP) chosen[j] = at, factors[j] = score;
     }
-    for (u32 j = lane(); j < a.used; j += WARP) factors[j] = (a.normalised ? factors[j] / total : factors[j]) * a.scale;
+    // A lane reads what it wrote itself.
+    for (u32 j = lane(); j < a.used; j += WARP)
+        factors[j] = (a.normalised ? factors[j] / total : factors[j]) * a.scale * (a.own ? a.own[chosen[j]] : 1);
 }
 
 KERNEL(experts_route, RouteArgs, 256) {

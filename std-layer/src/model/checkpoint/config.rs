@@ -144,7 +144,7 @@ impl Source<'_> {
         const NORMALISED: &str = "norm_topk_prob";
         let kind = &architecture.family().experts;
         let width = match kind {
-            Mixture::No | Mixture::Some => return Ok(()),
+            Mixture::No | Mixture::Some | Mixture::Normed => return Ok(()),
             Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
             Mixture::Wide | Mixture::Biased => "intermediate_size",
         };

@@ -117,10 +117,11 @@ fn routes() {
                 let constants = [&constants[..], &[f32::to_bits(scale)]].concat();
                 let mut buffers = vec![(0, &on), (1, &chosen), (2, &factors)];
                 buffers.extend(biased.then_some((4, &on_bias)));
+                let shader = Shader::Route { biased, factors: false };
                 let get = |result| {
                     // Scores are used up.
                     gpu.write(&on, 0, &bits(&on_rows)).unwrap();
-                    run(&gpu, Shader::Route { biased }, &buffers, (3, &constants), [kinds, 1, 1], result)
+                    run(&gpu, shader, &buffers, (3, &constants), [kinds, 1, 1], result)
                 };
                 let (chosen, factors) = (get(&chosen), floats(&get(&factors)));
                 // Numbers as small as the smallest are not all digits of what they stand for.

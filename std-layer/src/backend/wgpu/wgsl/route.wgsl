@@ -22,6 +22,10 @@ struct Route {
 //#if BIASED
 @group(0) @binding(4) var<storage, read> bias: array<f32>;
 //#endif
+//#if FACTORS
+// What factors are multiplied by, a number for each expert.
+@group(0) @binding(5) var<storage, read> own: array<f32>;
+//#endif
 
 const THREADS: u32 = 64u;
 const NAN: u32 = 0x7fc00000u;
@@ -171,7 +175,11 @@ fn main(
         }
         for (var k = 0u; k < a.used; k++) {
             let score = bitcast<f32>(factors[pairs + k]);
-            factors[pairs + k] = select(NAN, bitcast<u32>(score / by * a.scale), all_numbers && score >= 0.0);
+            var factor = score / by * a.scale;
+//#if FACTORS
+            factor *= own[chosen[pairs + k]];
+//#endif
+            factors[pairs + k] = select(NAN, bitcast<u32>(factor), all_numbers && score >= 0.0);
         }
     }
 }
