@@ -95,6 +95,7 @@ pub fn trials(trials: &mut Trials) {
     let all = [
         (like("llama"), KvType::F32),
         (Tiny { window: 5, ..like("gemma3") }, KvType::F32),
+        (Tiny { window: 5, ..Tiny::with_per_layer() }, KvType::F32),
         (Tiny { experts: Some((3, 3)), ..like("gpt-oss") }, KvType::F32),
         (Tiny { head_dim: 36, kv_heads: 4, ..like("qwen3") }, KvType::F32),
         (like("llama"), KvType::F16),

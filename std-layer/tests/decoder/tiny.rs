@@ -130,8 +130,8 @@ impl Tiny {
         Self { experts: Some((4, 4)), experts_scale: 1.0, ..Self::new("gemma4", None) }
     }
 
-    /// Gemma 4 with embeddings for each layer.
-    fn with_per_layer() -> Self {
+    /// Gemma 4 with embeddings for each layer, and layers without keys.
+    pub fn with_per_layer() -> Self {
         Self { per_layer: 32, layers: 4, ..Self::new("gemma4", None) }
     }
 

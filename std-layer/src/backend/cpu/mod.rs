@@ -9,6 +9,7 @@ mod attention;
 mod cache;
 mod cached;
 mod experts;
+mod layers;
 mod linear;
 mod product;
 mod rows;

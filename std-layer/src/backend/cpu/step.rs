@@ -14,11 +14,11 @@ use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work, LINE};
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
-use crate::model::{Gate, Norm, Pooling};
+use crate::model::{Gate, Pooling};
 
 /// One operation.
 #[derive(Debug)]
-enum Operation {
+pub(super) enum Operation {
     Rows(RowOp),
     Product(Product),
     /// Bias, norms and rotation of queries and keys, and writing keys and values to the cache, before a layer's attention. A
@@ -136,16 +136,16 @@ impl Work for Program {
 /// Records the operations of a step.
 pub(super) struct Recorder<'a> {
     program: Program,
-    weights: &'a CpuWeights,
+    pub(super) weights: &'a CpuWeights,
     group_of: Vec<usize>,
     precision: Precision,
     threads: usize,
     /// Number of rows.
-    rows: usize,
+    pub(super) rows: usize,
     /// The rows whose logits are requested.
     outputs: Vec<usize>,
-    tokens: Vec<u32>,
-    slots: HashMap<Slot, Rows>,
+    pub(super) tokens: Vec<u32>,
+    pub(super) slots: HashMap<Slot, Rows>,
     /// The states of all sequences in each layer that has any.
     states: Vec<Vec<*mut f32>>,
     /// Where the results of convolutions go.
@@ -264,15 +264,15 @@ impl<'a> Recorder<'a> {
     }
 
     /// Rows of a chunk of an operation on rows: a multiple of `multiple`.
-    fn step(&self, multiple: usize) -> usize {
+    pub(super) fn step(&self, multiple: usize) -> usize {
         self.rows.div_ceil(4 * self.threads).max(1).next_multiple_of(multiple)
     }
 
-    fn push(&mut self, name: &'static str, operation: Operation) {
+    pub(super) fn push(&mut self, name: &'static str, operation: Operation) {
         self.program.operations.push((name, operation));
     }
 
-    fn push_rows(&mut self, name: &'static str, work: RowWork, out: Slot) {
+    pub(super) fn push_rows(&mut self, name: &'static str, work: RowWork, out: Slot) {
         let (rows, step, out) = (self.rows, self.step(1), self.slots[&out]);
         self.push(name, Operation::Rows(RowOp { rows, step, work, out, rounded: Vec::new() }));
     }
@@ -291,7 +291,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// The weight of a norm that the model has.
-    fn norm_weight(&self, norm: NormWeight) -> Result<*const [f32], BackendError> {
+    pub(super) fn norm_weight(&self, norm: NormWeight) -> Result<*const [f32], BackendError> {
         Ok(&raw const **self.weights.tensors.norm(norm)?)
     }
 
@@ -558,55 +558,19 @@ impl Step for Recorder<'_> {
     }
 
     fn put_aside(&mut self, norm: NormWeight) -> Result<(), BackendError> {
-        let (weight, bias, eps) = (self.norm_weight(norm)?, None, self.weights.config.norm_eps);
-        let norm = Some(NormOf { kind: Norm::Rms, weight, bias, eps });
-        let [x, to] = [Slot::Delta, Slot::Aside].map(|slot| self.slots[&slot]);
-        self.push_rows("norm", RowWork::Norm { add: None, x, norm, stays: false, to }, Slot::Aside);
-        Ok(())
+        self.set_aside(norm)
     }
 
     fn join(&mut self, norm: NormWeight) -> Result<(), BackendError> {
-        let post = Some((self.norm_weight(norm)?, self.weights.config.norm_eps));
-        let [delta, x, to] = [Slot::Given, Slot::Aside, Slot::Delta].map(|slot| self.slots[&slot]);
-        let add = Some(Add { delta, scale: 1.0, post });
-        self.push_rows("norm", RowWork::Norm { add, x, norm: None, stays: false, to }, Slot::Delta);
-        Ok(())
+        self.join_given(norm)
     }
 
     fn embed_per_layer(&mut self) -> Result<(), BackendError> {
-        let config = &self.weights.config;
-        let (Some(n), Some(table), Some(weight)) =
-            (config.per_layer, &self.weights.per_layer, self.weights.tensors.per_layer_norm())
-        else {
-            return Err(BackendError::Unsupported("embeddings for each layer in a model without".to_owned()));
-        };
-        let [to, delta] = [Slot::PerLayer, Slot::PerLayerProducts].map(|slot| self.slots[&slot]);
-        let work = RowWork::Embed {
-            table,
-            tokens: self.tokens.clone(),
-            scale: (n as f32 / 2.0).sqrt(),
-            token_type: None,
-            positions: None,
-            to,
-        };
-        self.push_rows("embed", work, Slot::PerLayer);
-        // The norm is of products that are divided by the square root of the width.
-        let post = Some((&raw const **weight, config.norm_eps * config.hidden as f32));
-        let [x, delta] = [to, delta].map(|rows| Rows { width: n, ..rows });
-        let add = Some(Add { delta, scale: 1.0, post });
-        let work = RowWork::Norm { add, x, norm: None, stays: false, to: delta };
-        let (rows, step) = (self.rows * config.layers, self.step(1) * config.layers);
-        self.push("norm", Operation::Rows(RowOp { rows, step, work, out: delta, rounded: Vec::new() }));
-        Ok(())
+        self.embed_layers()
     }
 
     fn gate_per_layer(&mut self, layer: usize) -> Result<(), BackendError> {
-        let config = &self.weights.config;
-        let [x, by, to] =
-            [Slot::PerLayerGates, Slot::PerLayer, Slot::PerLayerActivated].map(|slot| self.slots[&slot]);
-        let at = layer * x.width;
-        let work = RowWork::GateBy { gate: config.gate, x, by, at, to };
-        self.push_rows("activation", work, Slot::PerLayerActivated);
+        self.gate_layer(layer);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ mod arena;
 mod cache;
 mod experts;
 mod kept;
+mod layers;
 mod layout;
 mod linear;
 mod product;

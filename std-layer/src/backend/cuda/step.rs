@@ -12,7 +12,7 @@ use super::{Gpu, Rows, RunRows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads};
 use crate::cuda::linear::Gates;
-use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View, ViewMut};
+use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
 use crate::model::{Config, KvHeads, LinearAttention, Norm, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
@@ -84,7 +84,7 @@ pub(super) struct Lowering<'a> {
     hidden: Place,
     fewer: bool,
     /// Where embeddings for each layer are.
-    per_layer: Place,
+    pub(super) per_layer: Place,
     /// How rows go through the experts that were chosen for them.
     pub(super) spread: Option<Spread>,
     /// What the last product of gates was, and what is added to these, if anything.
@@ -327,27 +327,8 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// What a layer makes of its embeddings of tokens.
-    fn per_layer(
-        &mut self,
-        layer: usize,
-        wanted: Wanted,
-        [inputs, half]: [(Place, Access); 2],
-    ) -> Result<(), BackendError> {
-        let (m, from, n, config) = (self.m, self.per_layer, wanted.cols, &self.weights.config);
-        let (stride, gate) = (n * config.layers, config.gate);
-        let uses = [(Place::Gates, Access::Read), (from, Access::Read), inputs, half];
-        self.launch(&uses, |memory, layout, gpu| {
-            let x = memory.floats(layout, Place::Gates, 0, m * n)?.into_view();
-            let by = memory.floats(layout, from, 0, m * stride)?.into_view();
-            let up = Some((by.range(layer * n..m * stride)?, stride));
-            let how = Gated { gate, rows: m, x: (x, n), up, bias: [None, None], experts: None };
-            gpu.ops.decoder_gate(&gpu.stream, how, memory.forms(layout, wanted, m)?)
-        })
-    }
-
     /// Rows of a table of so many columns, those whose numbers are in the memory of the step.
-    fn look_up(
+    pub(super) fn look_up(
         &mut self,
         (table, hidden): (&'a Matrix, usize),
         numbers: fn(&Memory<'a>) -> Option<View<'a, u32>>,
@@ -593,79 +574,15 @@ impl Step for Lowering<'_> {
     }
 
     fn put_aside(&mut self, norm: NormWeight) -> Result<(), BackendError> {
-        let (weights, m, hidden) = (self.weights, self.m, self.weights.config.hidden);
-        let weight = weights.tensors.norm(norm)?.view();
-        self.size(Place::Aside, m * hidden, 4);
-        let uses = [(Place::Delta, Access::Read), (Place::Aside, Access::Write)];
-        self.launch(&uses, |memory, layout, gpu| {
-            let x = memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view();
-            let y = memory.floats(layout, Place::Aside, 0, m * hidden)?;
-            let norm = cuda::Norm { weight: Some(weight), bias: None, eps: weights.config.norm_eps };
-            gpu.ops.rms_norm(&gpu.stream, hidden, norm, x, y)
-        })
+        self.set_aside(norm)
     }
 
     fn join(&mut self, norm: NormWeight) -> Result<(), BackendError> {
-        let (weights, m, hidden) = (self.weights, self.m, self.weights.config.hidden);
-        let weight = weights.tensors.norm(norm)?.view();
-        let uses =
-            [(Place::Aside, Access::Read), (Place::Given, Access::Read), (Place::Delta, Access::Write)];
-        // Nobody takes the norm of the sum.
-        self.launch(&uses, |memory, layout, gpu| {
-            let [x, delta] = [Place::Aside, Place::Given]
-                .map(|place| memory.floats(layout, place, 0, m * hidden).map(ViewMut::into_view));
-            let how = AddNorm {
-                x: x?,
-                rows: None,
-                y: memory.floats(layout, Place::Delta, 0, m * hidden)?,
-                delta: Some(delta?),
-                bias: None,
-                post: Some(weight),
-                kind: Norm::Rms,
-                weight,
-                norm_bias: None,
-                eps: weights.config.norm_eps,
-                scale: 1.0,
-                stays: false,
-            };
-            gpu.ops.decoder_norm(&gpu.stream, how, memory.forms(layout, Wanted::nothing(hidden), m)?)
-        })
+        self.join_given(norm)
     }
 
     fn embed_per_layer(&mut self) -> Result<(), BackendError> {
-        let (weights, m) = (self.weights, self.m);
-        let config = &weights.config;
-        let (Some(n), Some(table), Some(norm)) =
-            (config.per_layer, &weights.per_layer, weights.tensors.per_layer_norm())
-        else {
-            return Err(BackendError::Unsupported("embeddings for each layer in a model without".to_owned()));
-        };
-        let rows = m * config.layers;
-        self.look_up((table, n * config.layers), |memory| Some(memory.tokens), Place::PerLayerRows)?;
-        self.size(Place::PerLayer, rows * n, 4);
-        let reads = [Place::PerLayerRows, Place::PerLayerProducts].map(|place| (place, Access::Read));
-        let uses = [&reads[..], &[(Place::PerLayer, Access::Write)]].concat();
-        // The norm is of products that are divided by the square root of the width; nobody takes that of the sum.
-        let (scale, eps) = ((n as f32 / 2.0).sqrt(), config.norm_eps * config.hidden as f32);
-        self.launch(&uses, |memory, layout, gpu| {
-            let [x, delta] = [Place::PerLayerRows, Place::PerLayerProducts]
-                .map(|place| memory.floats(layout, place, 0, rows * n));
-            let how = AddNorm {
-                x: x?.into_view(),
-                rows: None,
-                y: memory.floats(layout, Place::PerLayer, 0, rows * n)?,
-                delta: Some(delta?.into_view()),
-                bias: None,
-                post: Some(norm.view()),
-                kind: Norm::Rms,
-                weight: norm.view(),
-                norm_bias: None,
-                eps,
-                scale,
-                stays: false,
-            };
-            gpu.ops.decoder_norm(&gpu.stream, how, memory.forms(layout, Wanted::nothing(n), rows)?)
-        })
+        self.embed_layers()
     }
 
     fn gate_per_layer(&mut self, layer: usize) -> Result<(), BackendError> {
@@ -674,18 +591,7 @@ impl Step for Lowering<'_> {
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {
-        if let Some(n) = self.weights.config.per_layer.filter(|_| self.rows.outputs < self.rows.rows) {
-            let (cols, rows, m) = (n * self.weights.config.layers, self.rows.rows, self.rows.outputs);
-            self.size(Place::PerLayerRows, m * cols, 4);
-            let uses = [(Place::PerLayer, Access::Read), (Place::PerLayerRows, Access::Write)];
-            self.launch(&uses, |memory, layout, gpu| {
-                let x = memory.floats(layout, Place::PerLayer, 0, rows * cols)?.into_view();
-                let which = Some(memory.outputs);
-                let forms = memory.forms(layout, Wanted::plain(cols, Place::PerLayerRows), m)?;
-                gpu.ops.decoder_rows(&gpu.stream, (x, which), (cols, cols), forms)
-            })?;
-            self.per_layer = Place::PerLayerRows;
-        }
+        self.fewer_of_layers()?;
         self.fewer = self.rows.outputs < self.rows.rows;
         self.m = self.rows.outputs;
         Ok(())

@@ -15,6 +15,7 @@ mod cache;
 mod device;
 mod drafts;
 mod experts;
+mod layers;
 mod linear;
 mod mirror;
 mod sampling;
