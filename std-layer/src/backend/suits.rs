@@ -48,12 +48,14 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     let size = config.linear_attention.map_or(0, |linear| linear.size);
     let states =
         format!("heads of linear attention of {size} elements on a GPU: a multiple of 4, at most 128");
+    let odd_network =
+        config.layer.iter().filter_map(|layer| layer.intermediate).find(|n| !n.is_multiple_of(8));
     let expert = config.experts.map_or(0, |experts| experts.intermediate);
     let shared = config.experts.and_then(|experts| experts.shared);
     refuse([
         (size > 128 || !size.is_multiple_of(4), states),
         of_eight("the residual stream", config.hidden),
-        of_eight("the feed-forward network", config.intermediate),
+        of_eight("the feed-forward network", odd_network.unwrap_or(config.intermediate)),
         of_eight("the network beside experts", shared.map_or(0, |shared| shared.intermediate)),
         of_eight("an expert's feed-forward network", expert),
         of_eight("embeddings for a layer", config.per_layer.unwrap_or(0)),

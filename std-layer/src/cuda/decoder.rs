@@ -322,7 +322,7 @@ impl Ops {
             self.here(x.context())?;
         }
         let bias = self.parts("bias", how.bias, widths)?;
-        let of_norm = |heads: usize| if how.each { heads * dim } else { dim };
+        let of_norm = |heads: usize| if how.each { heads * dim } else { dim * heads.min(1) };
         let of_values = if how.values { of_norm(kv_heads) } else { 0 };
         let mut norm = self.parts("norm", how.norm, [of_norm(heads), of_norm(kv_heads), of_values])?;
         if !how.values {

@@ -301,7 +301,8 @@ pub struct Config {
     pub head_dim: usize,
     /// The heads of layers with a window, if they are not `kv_heads` of `head_dim` elements.
     pub local_heads: Option<KvHeads>,
-    /// Elements between the two halves of the feed-forward network of layers without experts; 0 if all layers have experts.
+    /// Elements between the two halves of the feed-forward network of layers without experts; 0 if all layers have experts
+    /// alone.
     pub intermediate: usize,
     /// The experts of each layer that has them.
     pub experts: Option<Experts>,

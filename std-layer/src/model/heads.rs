@@ -47,10 +47,10 @@ impl Metadata<'_> {
     /// Checks what heads must be; the keys are those of lengths of keys and of values.
     fn check_heads(&self, heads: usize, of: KvHeads, [key, value]: [&str; 2]) -> Result<(), ModelError> {
         let KvHeads { count, dim } = of;
-        if heads % count != 0 {
+        if !heads.is_multiple_of(count) {
             return self.unfit(KV_HEADS, count, format!("a divisor of the {heads} heads"));
         }
-        if dim % 2 != 0 {
+        if !dim.is_multiple_of(2) {
             return self.unfit(key, dim, "even".to_owned());
         }
         if heads as u64 * dim as u64 > LARGEST {
@@ -91,7 +91,7 @@ impl Metadata<'_> {
     /// Elements of a head that are rotated: of so many, unless the file says it.
     pub(super) fn rotated(&self, key: &str, dim: usize) -> Result<usize, ModelError> {
         let dims = self.size(key)?.unwrap_or(dim);
-        match dims % 2 != 0 || dims > dim {
+        match !dims.is_multiple_of(2) || dims > dim {
             true => self.unfit(key, dims, format!("even and at most the head's {dim}")),
             false => Ok(dims),
         }

@@ -92,7 +92,9 @@ impl Metadata<'_> {
             Mixture::DeepSeek(_) => self.mixtures(layers)?,
             _ => vec![true; layers],
         };
-        let intermediate = if mixtures.contains(&false) { feed_forward } else { 0 };
+        // Beside experts with norms of their own stands the usual network.
+        let dense = mixtures.contains(&false) || *kind == Mixture::Normed;
+        let intermediate = if dense { feed_forward } else { 0 };
         Ok(Networks { experts: Some(experts), intermediate, widths, mixtures })
     }
 

@@ -583,7 +583,14 @@ impl<'a> Model<'a> {
             let number = own.and_then(|own| own.split('.').next()?.parse::<usize>().ok());
             let behind =
                 number.is_some_and(|at| (0..config.predictors).contains(&at.wrapping_sub(config.layers)));
-            own.is_some() && !behind && !n.contains("attn_rot_embd")
+            // Files may have matrices of keys where others' keys are attended to: the models were trained with them, but do not use them.
+            let spare =
+                number.filter(|&at| config.layer.get(at).is_some_and(|layer| layer.keys_of.is_some()));
+            let spare = spare.is_some_and(|at| {
+                let keys = [&names::K, &names::V, &names::K_NORM];
+                keys.iter().any(|name| name.of(model.files.naming, config, [at, 0]) == n)
+            });
+            own.is_some() && !behind && !spare && !n.contains("attn_rot_embd")
         };
         let in_head = |n: &str| n.starts_with("cls.") && model.config.classifier.is_some();
         let odd = |n: &&str| in_layer(n) || in_head(n);

@@ -495,9 +495,16 @@ pub fn trials(trials: &mut Trials) {
         }
     }
     for (turn, tiny) in Tiny::unusual().chain(Tiny::hybrids()).enumerate() {
-        trials.push(trial(format!("model_exact_{}", tiny.architecture), move || exact_logits(tiny, turn)));
+        // Of Gemma 4 there are three.
+        let kind = match (tiny.per_layer > 0, tiny.experts) {
+            (true, _) => "_with_per_layer",
+            (false, Some(_)) => "_with_experts",
+            (false, None) => "",
+        };
+        let name = format!("{}{kind}", tiny.architecture);
+        trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny, turn)));
         if on_a_gpu() {
-            trials.push(trial(format!("model_fast_{}", tiny.architecture), move || fast_path(tiny, turn)));
+            trials.push(trial(format!("model_fast_{name}"), move || fast_path(tiny, turn)));
         }
     }
     // Emulators are slow, and each format and architecture has trials of its own.
