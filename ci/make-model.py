@@ -172,6 +172,46 @@ TESTS = {
     "tiny-qwen3next": dict(
         architecture="qwen3next", layers=4, head_dim=32, part=0.25, linear=(2, 4, 32), experts=(8, 3, 64), keys={"full_attention_interval": 2}
     ),
+    # Of five layers the second and the fourth have attention, the others a convolution.
+    "tiny-lfm2": dict(architecture="lfm2", layers=5, tied=True, attention=(1, 3), keys={"shortconv.l_cache": 3}),
+    "tiny-lfm2moe": dict(
+        architecture="lfm2moe",
+        layers=4,
+        tied=True,
+        attention=(2,),
+        experts=(8, 3, 64),
+        keys={"shortconv.l_cache": 4, "leading_dense_block_count": 2, "expert_gating_func": 2},
+    ),
+    # Of four layers the third has attention; heads of values are shorter than those of keys, of which there are one or two.
+    "tiny-granitehybrid": dict(
+        architecture="granitehybrid",
+        layers=4,
+        tied=True,
+        attention=(2,),
+        space=(1, 8, 32, 16),
+        experts=(8, 2, 128),
+        keys={
+            "expert_shared_feed_forward_length": 64,
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "attention.scale": 0.0625,
+            "logit_scale": 8.0,
+            "rope.scaling.finetuned": False,
+        },
+    ),
+    "tiny-granitehybrid-dense": dict(
+        architecture="granitehybrid", layers=4, tied=True, attention=(1,), space=(2, 8, 64, 16), keys={"embedding_scale": 12.0, "logit_scale": 8.0}
+    ),
+    "tiny-nemotron_h": dict(architecture="nemotron_h", layers=8, head_dim=32, pattern="MFMM*FMF", space=(2, 8, 32, 16)),
+    "tiny-nemotron_h_moe": dict(
+        architecture="nemotron_h_moe",
+        layers=6,
+        head_dim=32,
+        pattern="MFM*FM",
+        space=(2, 8, 32, 16),
+        experts=(8, 3, 64),
+        keys={"expert_shared_count": 1, "expert_shared_feed_forward_length": 96, "expert_weights_norm": True, "expert_weights_scale": 2.5},
+    ),
     # As in Granite 4, a network beside the experts.
     "tiny-granitemoe-shared": dict(
         architecture="granitemoe",
@@ -241,6 +281,47 @@ TESTS = {
         experts=(8, 3, 64),
         keys={"expert_shared_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.0},
     ),
+    # DeepSeek V2 Lite: one product of queries, and scores of experts by softmax.
+    "tiny-deepseek2-lite": dict(
+        architecture="deepseek2",
+        experts=(8, 3, 64),
+        latent=(None, 32, 16, 16, 24),
+        keys={"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0},
+    ),
+    # As in DeepSeek V3 and Kimi K2: two products of queries, and longer texts by YaRN.
+    "tiny-deepseek2": dict(
+        architecture="deepseek2",
+        experts=(16, 4, 64),
+        latent=(32, 64, 32, 16, 32),
+        keys={
+            "leading_dense_block_count": 1,
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "expert_gating_func": 2,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 40.0,
+            "rope.scaling.original_context_length": 64,
+            "rope.scaling.yarn_log_multiplier": 0.1,
+        },
+    ),
+    "tiny-mistral4": dict(
+        architecture="mistral4",
+        experts=(8, 3, 64),
+        latent=(32, 32, 16, 8, 16),
+        keys={
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "attention.temperature_scale": 0.1,
+            "attention.temperature_length": 64,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 16.0,
+            "rope.scaling.original_context_length": 64,
+            "rope.scaling.yarn_log_multiplier": 0.1,
+        },
+    ),
 }
 # Encoders: one of each kind, with all that files of it may have.
 ENCODERS = {
@@ -254,10 +335,12 @@ ENCODERS = {
 TEST_TOKENS = 24
 
 # Architectures with a bias for choosing experts, and how far its numbers spread: scores are those of a sigmoid, or of a softmax of few.
-SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "ernie4_5-moe": 0.1}
+SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "lfm2moe": 0.2, "nemotron_h_moe": 0.2, "ernie4_5-moe": 0.1, "deepseek2": 0.2}
 
 # Linear attention in most layers, gates of softmax attention in the others.
 HYBRID = ("qwen35", "qwen35moe", "qwen3next")
+# Latent attention.
+LATENT = ("deepseek2", "mistral4")
 # Norms of queries and of keys that are of all heads together.
 WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 # Beside experts a network that every token goes through.
@@ -276,6 +359,9 @@ KEYS = {
     },
     "cohere2": {"attention.sliding_window": 4096, "logit_scale": 0.25},
     "gemma4": {"attention.sliding_window": 1024, "final_logit_softcapping": 30.0},
+    "nemotron_h_moe": {"expert_shared_count": 1, "expert_shared_feed_forward_length": 512, "expert_weights_norm": True, "expert_weights_scale": 2.5},
+    "lfm2": {"shortconv.l_cache": 3},
+    "lfm2moe": {"shortconv.l_cache": 3, "leading_dense_block_count": 2, "expert_gating_func": 2},
 }
 
 # Where blocks have their scales (f16; a power of two in MXFP4), and how far numbers spread where a scale is 1 and all other bits are random.
@@ -363,27 +449,43 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, local=None, per_layer=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `local`: of Gemma 4,
     heads of keys of layers with a window, which all but every third one have, and the elements of each of their heads. `per_layer`: elements of the embedding that a
-    token has for each layer, and how many of the last layers have no keys of their own, but networks of twice the width."""
+    token has for each layer, and how many of the last layers have no keys of their own, but networks of twice the width. `attention`: which
+    layers have attention, where the others have a convolution instead, or a state space. `latent`: of latent attention the rank of queries, if they are two products, that of keys and values, and the elements of a
+    head's query that are not rotated, of those that are, and of its result.
+    `space`: of layers that are a state space, where others have attention: heads of keys and of values, and the elements of each. `pattern`: of each layer whether it
+    is a state space (M), attention (*) or a network (F), where it is one of them alone."""
     m = Writer(path, architecture, seed)
+    rotated, values = int(part * head_dim), head_dim
+    if latent:
+        query_rank, rank, plain, rotated, own_values = latent
+        kv_heads, head_dim, values = 1, rank + rotated, rank
+        if query_rank:
+            m.key("attention.q_lora_rank", query_rank)
+        m.key("attention.kv_lora_rank", rank)
+        m.key("attention.key_length_mla", plain + rotated)
+        m.key("attention.value_length_mla", own_values)
     m.file.add_name("random weights")
     m.key("block_count", layers)
     m.key("context_length", 2048)
     m.key("embedding_length", width)
-    if not per_layer:
+    if pattern:
+        m.key("attention.layer_norm_epsilon", 1e-5)
+        attention = [i for i, kind_of_layer in enumerate(pattern) if kind_of_layer == "*"]
+        m.key("feed_forward_length", [between if kind_of_layer == "F" else 0 for kind_of_layer in pattern])
+    elif not per_layer:
         m.key("feed_forward_length", between)
     m.key("attention.head_count", heads)
     if not local:
-        m.key("attention.head_count_kv", kv_heads)
+        m.key("attention.head_count_kv", kv_heads if attention is None else [kv_heads if i in attention else 0 for i in range(layers)])
     m.key("attention.key_length", head_dim)
-    m.key("attention.value_length", head_dim)
+    m.key("attention.value_length", values)
     m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS else 'rms_'}epsilon", 1e-5)
     m.key("rope.freq_base", 10000.0 if architecture in ("llama", "arcee") else 1000000.0)
-    rotated = int(part * head_dim)
     m.key("rope.dimension_count", rotated)
     m.key("vocab_size", vocabulary)
     if experts:
@@ -395,6 +497,11 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             m.key(f"ssm.{key}", value)
         m.key("ssm.inner_size", value_heads * size)
         period = (keys or {}).get("full_attention_interval", 4)
+    if space:
+        key_heads, value_heads, key_size, value_size = space
+        sizes = {"conv_kernel": 4, "group_count": key_heads, "time_step_rank": value_heads, "state_size": key_size, "inner_size": value_heads * value_size}
+        for key, value in sizes.items():
+            m.key(f"ssm.{key}", value)
     if architecture in ("qwen35", "qwen35moe"):
         third = rotated // 6
         m.key("rope.dimension_sections", [rotated // 2 - 2 * third, third, third, 0])
@@ -402,8 +509,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.key("expert_shared_feed_forward_length", between)
     told = keys or {}
     if local:
-        pattern = [i % 3 < 2 for i in range(layers)]
-        told = {"attention.head_count_kv": [local[0] if is_local else kv_heads for is_local in pattern], "attention.sliding_window_pattern": pattern} | told
+        windowed = [i % 3 < 2 for i in range(layers)]
+        told = {"attention.head_count_kv": [local[0] if is_local else kv_heads for is_local in windowed], "attention.sliding_window_pattern": windowed} | told
         for key, value in (("key_length", local[1]), ("value_length", local[1])):
             m.key(f"attention.{key}_swa", value)
         m.key("rope.dimension_count_swa", local[1])
@@ -443,7 +550,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
 
     for i in range(layers):
         layer = f"blk.{i}."
-        is_local = local and pattern[i]
+        is_local = local and windowed[i]
         own_heads, own_dim = local if is_local else (kv_heads, head_dim)
         queries, keys = heads * own_dim, own_heads * own_dim
         if architecture not in ("olmo2", "exaone4"):
@@ -451,6 +558,16 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         is_linear = linear and (i + 1) % period
         if is_linear:
             linear_attention(m, kind, i, width, *linear)
+        convolves = attention is not None and i not in attention
+        is_network = pattern and pattern[i] == "F"
+        if convolves and space and not is_network:
+            state_space(m, kind, i, width, *space)
+        elif convolves and not space:
+            m.matrix(layer + "shortconv.in_proj.weight", 3 * width, width, kind("shortconv.in_proj", i))
+            m.vector(layer + "shortconv.conv.weight", (width, told["shortconv.l_cache"]), 0.3, 0.5)
+            m.matrix(layer + "shortconv.out_proj.weight", width, width, kind("shortconv.out_proj", i))
+        if latent:
+            latent_attention(m, kind, i, width, heads, *latent)
         # Of each head, its gates follow its queries.
         inputs = [("attn_q", queries * (2 if architecture in HYBRID else 1), width), ("attn_k", keys, width), ("attn_v", keys, width)]
         if i >= layers - shared:
@@ -459,12 +576,12 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             inputs.pop()
         if fused_qkv:
             inputs = [("attn_qkv", queries + 2 * keys, width)]
-        for role, rows, cols in [] if is_linear else inputs + [("attn_output", width, queries)]:
+        for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
             biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox") or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe") + WHOLE_NORMS + HYBRID and not is_linear:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
             whole = architecture in WHOLE_NORMS
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1
@@ -482,7 +599,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
         by_attention = architecture in ("gpt-oss", "seed_oss", "glm4moe") + HYBRID
-        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon") and not (architecture == "stablelm" and each):
+        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon") and not pattern and not (architecture == "stablelm" and each):
             norm(layer + ("post_attention_norm" if by_attention else "ffn_norm"))
 
         def network(end, between, count=None):
@@ -501,12 +618,14 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                     # Far enough from 0 that some gates are clamped.
                     m.vector(f"{layer}{role}{end}.bias", (count, rows), 0, 0.1 if role == "ffn_down" else 4.0)
 
-        if experts and i >= told.get("leading_dense_block_count", 0):
+        if pattern and not is_network:
+            pass
+        elif experts and i >= told.get("leading_dense_block_count", 0):
             count, _, own = experts
             m.matrix(layer + "ffn_gate_inp.weight", count, width, Type.F32)
             if architecture == "gpt-oss":
                 m.vector(layer + "ffn_gate_inp.bias", count, 0)
-            if architecture in SELECTION:
+            if architecture in SELECTION and not (latent and query_rank is None):
                 # Far enough from 0 that some experts are chosen for it.
                 m.vector(layer + "exp_probs_b.bias", count, 0, SELECTION[architecture])
             network("_exps", own, count)
@@ -533,7 +652,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             m.matrix(layer + "nextn.eh_proj.weight", width, 2 * width, kind("nextn.eh_proj", i))
             for name in ("enorm", "hnorm", "shared_head_norm"):
                 m.vector(f"{layer}nextn.{name}.weight", width, 1)
-    norm("output_norm")
+    norm("token_embd_norm" if architecture.startswith("lfm2") else "output_norm")
     if per_layer:
         m.matrix("per_layer_token_embd.weight", vocabulary, size * layers, kind("token_embd", 0))
         m.matrix("per_layer_model_proj.weight", size * layers, width, kind("per_layer_model_proj", 0))
@@ -556,6 +675,36 @@ def linear_attention(m, kind, i, width, key_heads, value_heads, size):
     m.vector(layer + "ssm_dt.bias", value_heads, 0, 1.0)
     m.file.add_tensor(layer + "ssm_a", -m.random.uniform(0.05, 2, value_heads).astype(np.float32))
     m.vector(layer + "ssm_norm.weight", size, 1)
+    m.matrix(layer + "ssm_out.weight", width, values, kind("ssm_out", i))
+
+
+def latent_attention(m, kind, i, width, heads, query_rank, rank, plain, rotated, values):
+    """A layer's latent attention."""
+    layer, queries = f"blk.{i}.attn_", heads * (plain + rotated)
+    inputs = [("kv_a_mqa", rank + rotated, width), ("output", width, heads * values)]
+    if query_rank:
+        inputs += [("q_a", query_rank, width), ("q_b", queries, query_rank)]
+        m.vector(layer + "q_a_norm.weight", query_rank, 1)
+    else:
+        inputs += [("q", queries, width)]
+    for role, rows, cols in inputs:
+        m.matrix(f"{layer}{role}.weight", rows, cols, kind(f"attn_{role}", i))
+    m.vector(layer + "kv_a_norm.weight", rank, 1)
+    for role, rows, cols in (("k_b", rank, plain), ("v_b", values, rank)):
+        m.matrix(f"{layer}{role}.weight", rows, cols, kind(f"attn_{role}", i), heads)
+
+
+def state_space(m, kind, i, width, key_heads, value_heads, key_size, value_size):
+    """A layer of Mamba-2."""
+    layer, values = f"blk.{i}.", value_heads * value_size
+    channels = 2 * key_heads * key_size + values
+    m.matrix(layer + "ssm_in.weight", channels + values + value_heads, width, kind("ssm_in", i))
+    m.vector(layer + "ssm_conv1d.weight", (channels, 4), 0.25, 0.3)
+    m.vector(layer + "ssm_conv1d.bias", channels, 0, 0.3)
+    m.vector(layer + "ssm_dt.bias", value_heads, 0, 1.0)
+    m.file.add_tensor(layer + "ssm_a", -m.random.uniform(0.05, 2, (value_heads, 1)).astype(np.float32))
+    m.vector(layer + "ssm_d", (value_heads, 1), 1, 0.5)
+    m.vector(layer + "ssm_norm.weight", (key_heads, values // key_heads), 1)
     m.matrix(layer + "ssm_out.weight", width, values, kind("ssm_out", i))
 
 
@@ -678,9 +827,14 @@ def main():
     # As wide as the model, and twice as wide for values.
     linear = (a.dim // 128, a.dim // 64, 128) if a.architecture in HYBRID else None
     local = (kv_heads, 64) if a.architecture == "gemma4" else None
+    attention = range(2, a.layers, 4) if a.architecture.startswith("lfm2") or a.architecture == "granitehybrid" else None
+    pattern = ("MFM*F" * a.layers)[: a.layers] if a.architecture.startswith("nemotron_h") else None
+    # Twice as wide as the model.
+    space = (max(1, a.dim // 512), a.dim // 32, 128, 64) if pattern or a.architecture == "granitehybrid" else None
     # As llama.cpp expects it.
     each = a.architecture == "command-r" and a.layers >= 64
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, keys=keys)
+    latent = (a.dim // 4, 512, 128, 64, 128) if a.architecture in LATENT else None
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, keys=keys)
 
 
 main()

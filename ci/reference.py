@@ -60,16 +60,18 @@ def softcap(x, cap):
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "internlm2", "cohere2", "command-r", "arcee")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
-DEEPSEEK = {"glm4moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "minimax-m2": 2}
+DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma4": 6, "gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Attention and the feed-forward network take the same numbers.
 PARALLEL = ("cohere2", "command-r", "gptneox", "falcon")
+# Keys and values of all heads are products of one row.
+LATENT = ("deepseek2", "mistral4")
 # Activations of networks without a gate.
-UNGATED = {"starcoder2": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared}
+UNGATED = {"starcoder2": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
 
 class Model:
@@ -150,6 +152,8 @@ class Model:
         low = max(0, np.floor(pair(self.get("rope.scaling.yarn_beta_fast", 32.0))))
         high = min(dims - 1, np.ceil(pair(self.get("rope.scaling.yarn_beta_slow", 1.0))))
         ramp = np.clip((i - low) / max(0.001, high - low), 0, 1)
+        if self.architecture in LATENT:
+            return f * (1 - ramp) + f / factor * ramp, attention
         attention *= (1 + 0.1 * np.log(factor)) / (1 + 0.1 * self.get("rope.scaling.yarn_log_multiplier", 0.0) * np.log(factor))
         return f * (1 - ramp) + f / factor * ramp, attention
 
@@ -264,6 +268,71 @@ class Model:
         y = norm(y, weight("ssm_norm.weight"), self.eps) * silu((x @ weight("attn_gate.weight").T).reshape(v.shape))
         return (y.reshape(n, -1) @ weight("ssm_out.weight").T).astype(np.float32)
 
+    def state_space(self, x, layer):
+        """Mamba-2: each head keeps a matrix, which forgets, and to which each token adds."""
+
+        def weight(role):
+            return self.weight(f"blk.{layer}.ssm_{role}").astype(np.float64)
+
+        x = x.astype(np.float64)
+        n, heads, groups = len(x), self.get("ssm.time_step_rank"), self.get("ssm.group_count")
+        inner, keys = self.get("ssm.inner_size"), groups * self.get("ssm.state_size")
+        gates, mixed, length = np.split(x @ weight("in.weight").T, [inner, 2 * inner + 2 * keys], -1)
+        kernel = weight("conv1d.weight")
+        width = kernel.shape[1]
+        before = np.concatenate([np.zeros((width - 1, mixed.shape[1])), mixed])
+        convolved = silu(weight("conv1d.bias") + sum(before[i : i + n] * kernel[:, i] for i in range(width)))
+        v, k, q = np.split(convolved, [inner, inner + keys], -1)
+        # Consecutive heads share a group's keys and queries.
+        k, q = (np.repeat(y.reshape(n, groups, -1), heads // groups, axis=1) for y in (k, q))
+        v = v.reshape(n, heads, -1)
+        length = np.log1p(np.exp(length + weight("dt.bias")))
+        decay = np.exp(length * weight("a").reshape(-1))
+        state, y = np.zeros((heads, v.shape[-1], k.shape[-1])), np.empty_like(v)
+        for t in range(n):
+            state = decay[t][:, None, None] * state + (length[t][:, None] * v[t])[:, :, None] * k[t][:, None, :]
+            y[t] = np.einsum("hji,hi->hj", state, q[t]) + weight("d").reshape(-1, 1) * v[t]
+        y = y.reshape(n, inner) * silu(gates)
+        y = norm(y.reshape(n, groups, -1), weight("norm.weight").reshape(groups, -1), self.eps).reshape(n, inner)
+        return (y @ weight("out.weight").T).astype(np.float32)
+
+    def short_convolution(self, x, layer):
+        """Between two gates, a convolution of each channel with the tokens before."""
+        gate, late_gate, u = np.split((x @ self.weight(f"blk.{layer}.shortconv.in_proj.weight").T).astype(np.float64), 3, -1)
+        kernel = self.weight(f"blk.{layer}.shortconv.conv.weight")
+        width = kernel.shape[1]
+        before = np.concatenate([np.zeros((width - 1, u.shape[1])), gate * u])
+        y = late_gate * sum(before[i : i + len(x)] * kernel[:, i] for i in range(width))
+        return y.astype(np.float32) @ self.weight(f"blk.{layer}.shortconv.out_proj.weight").T
+
+    def latent_attention(self, x, layer):
+        """Keys and values of all heads are products of one row of each token, without the part of keys that is rotated, which all heads share."""
+
+        def weight(role):
+            return self.weight(f"blk.{layer}.attn_{role}.weight")
+
+        n, rank, rotated = len(x), self.get("attention.kv_lora_rank"), self.get("rope.dimension_count")
+        dim = self.get("attention.key_length_mla")
+        if weight("q_a") is None:
+            q = x @ weight("q").T
+        else:
+            q = norm(x @ weight("q_a").T, weight("q_a_norm"), self.eps) @ weight("q_b").T
+        q = q.reshape(n, self.heads, dim).astype(np.float64)
+        cached = x @ weight("kv_a_mqa").T
+        row = norm(cached[:, :rank], weight("kv_a_norm"), self.eps).astype(np.float64)
+        # A head's matrix of keys is stored transposed.
+        k = np.einsum("jr,hrd->jhd", row, weight("k_b"))
+        v = np.einsum("jr,hdr->jhd", row, weight("v_b"))
+        turned = np.repeat(self.rotate(cached[:, None, rank:], False), self.heads, axis=1)
+        k = np.concatenate([k, turned], -1)
+        q[..., -rotated:] = self.rotate(q[..., -rotated:], False)
+        factor = self.get("rope.scaling.factor", 1.0) if self.get("rope.scaling.type") == "yarn" else 1.0
+        scale = self.get("rope.scaling.attn_factor", 1.0) * (1 + self.get("rope.scaling.yarn_log_multiplier", 0.0) * np.log(factor))
+        scores = np.einsum("ihd,jhd->hij", q, k) * scale**2 / np.sqrt(dim)
+        share = softmax(np.where(np.arange(n)[:, None] < np.arange(n), -np.inf, scores))
+        seen = np.einsum("hij,jhd->ihd", share, v).reshape(n, -1).astype(np.float32)
+        return seen @ weight("output").T
+
     def normed(self, x, name):
         """A norm, if the model has it."""
         weight, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
@@ -272,8 +341,14 @@ class Model:
         return norm(x, weight, self.eps) if self.rms_norms else layer_norm(x, weight, 0 if bias is None else bias, self.eps)
 
     def attention(self, x, layer):
+        if self.weight(f"blk.{layer}.ssm_in.weight") is not None:
+            return self.state_space(x, layer)
         if self.weight(f"blk.{layer}.ssm_out.weight") is not None:
             return self.linear_attention(x, layer)
+        if self.weight(f"blk.{layer}.shortconv.conv.weight") is not None:
+            return self.short_convolution(x, layer)
+        if self.architecture in LATENT:
+            return self.latent_attention(x, layer)
         n, local = len(x), self.is_local(layer)
         kv_heads, head_dim = self.heads_of(layer)
         rows = [self.heads * head_dim, kv_heads * head_dim]
@@ -299,6 +374,8 @@ class Model:
 
         def rotated(y):
             # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.
+            if self.architecture in ("nemotron_h", "nemotron_h_moe") or self.architecture.startswith("granite") and not self.get("rope.scaling.finetuned", True):
+                return y
             still = layer % 4 == 3 if self.architecture == "smollm3" else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
             return y if still else self.rotate(y, local)
 
@@ -353,6 +430,8 @@ class Model:
 
         def network(x, matrices, biases=(0, 0, 0)):
             gate, up, down = (lambda x, w=w, b=b: x @ w.T + b for w, b in zip(matrices, biases))
+            if self.architecture in UNGATED:
+                return down(UNGATED[self.architecture](up(x)))
             return down(gated(gate(x), up(x)))
 
         def named(end):
@@ -377,7 +456,8 @@ class Model:
             x = norm(stream, experts_norm, self.eps)
         bias = self.weight(f"blk.{layer}.ffn_gate_inp.bias")
         routed = (routed if bias is None else routed + bias).astype(np.float64)
-        kind = self.get("expert_gating_func", 0) or DEEPSEEK.get(self.architecture, 1)
+        biased = self.weight(f"blk.{layer}.exp_probs_b.bias") is not None
+        kind = self.get("expert_gating_func", 0) or (2 if self.architecture in LATENT and biased else DEEPSEEK.get(self.architecture, 1))
         score = 1 / (1 + np.exp(-routed)) if kind == 2 else softmax(routed)
         bias = self.weight(f"blk.{layer}.exp_probs_b.bias")
         merit = score if bias is None else score + bias
@@ -390,7 +470,7 @@ class Model:
             merit = own.reshape(len(x), -1)
         chosen = np.argsort(-merit, axis=-1, kind="stable")[:, : self.get("expert_used_count")]
         factor = np.take_along_axis(score, chosen, -1)
-        usual = self.architecture in ("ernie4_5-moe", "minimax-m2") or self.architecture not in ("qwen2moe", "olmoe", *DEEPSEEK)
+        usual = self.architecture in ("ernie4_5-moe", "minimax-m2", "lfm2moe") or self.architecture not in ("qwen2moe", "olmoe", *DEEPSEEK)
         if kind == 3 or self.get("expert_weights_norm", usual):
             factor /= factor.sum(-1, keepdims=True) + 1e-20
         factor *= self.get("expert_weights_scale", 0) or 1
@@ -399,7 +479,7 @@ class Model:
             factor *= own_factors[chosen]
         y = np.zeros_like(x)
         if weight("gate_inp_shexp") is None:
-            y += 0 if weight("gate_shexp") is None else network(x, named("_shexp"))
+            y += 0 if weight("up_shexp") is None else network(x, named("_shexp"))
         else:
             gate = 1 / (1 + np.exp(-(x @ weight("gate_inp_shexp").astype(np.float64))))
             y += gate[:, None].astype(np.float32) * network(x, named("_shexp"))
@@ -409,8 +489,8 @@ class Model:
             matrices[:2] = np.split(weight("gate_up_exps"), 2, axis=1)
         for row, experts in enumerate(chosen):
             for e, f in zip(experts, factor[row]):
-                of_expert = [0 if b is None else b[e] for b in biases]
-                y[row] += np.float32(f) * network(x[row], [w[e] for w in matrices], of_expert)
+                own = [0 if b is None else b[e] for b in biases]
+                y[row] += np.float32(f) * network(x[row], [None if w is None else w[e] for w in matrices], own)
         return y if experts_norm is None else beside + self.normed(y, f"blk.{layer}.post_ffw_norm_2")
 
     def logits(self, tokens):
@@ -432,6 +512,12 @@ class Model:
                 own = "attn_norm" if self.weight(f"blk.{layer}.ffn_norm.weight") is None else "ffn_norm"
                 x = x + self.attention(normed(x, "attn_norm"), layer) + self.feed_forward(normed(x, own), layer, x)
                 continue
+            if self.architecture in ("nemotron_h", "nemotron_h_moe"):
+                # Networks are layers of their own.
+                is_network = self.weight(f"blk.{layer}.ffn_up.weight") is not None or self.weight(f"blk.{layer}.ffn_gate_inp.weight") is not None
+                y = normed(x, "attn_norm")
+                x = x + (self.feed_forward(y, layer, x) if is_network else self.attention(y, layer))
+                continue
             # Some files name the norm in front of the feed-forward network by what is before it.
             by_attention = self.architecture in ("gpt-oss", "seed_oss", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
             behind, before = ("", "post_attention_norm") if by_attention else ("post_attention_norm", "ffn_norm")
@@ -444,7 +530,8 @@ class Model:
             scale = self.weight(f"blk.{layer}.layer_output_scale.weight")
             x = x if scale is None else x * scale
         scale = self.get("logit_scale", 1.0)
-        y = self.normed(x, "output_norm") @ self.output().T * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
+        last = "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm"
+        y = self.normed(x, last) @ self.output().T * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 
     def output(self):

@@ -22,7 +22,7 @@
 //! | a row | its norm, its softmax | [`Kernels::rms_norm`], [`Kernels::layer_norm`], [`Kernels::softmax`] |
 //! | heads of queries and keys | to rotate them by their positions | [`RopeFreqs`], then [`Kernels::rope`] |
 //! | queries and a cache of keys and values | attention | [`Kernels::attend`] |
-//! | a layer with linear attention | its state after more tokens, and what these read | [`Kernels::causal_conv1d_silu`], then [`Kernels::gated_delta_rule`] |
+//! | a layer with linear attention | its state after more tokens, and what these read | [`Kernels::causal_conv1d`], then [`Kernels::gated_delta_rule`] |
 //! | vectors | an activation, a sum, a dot product | the method of that name of [`Kernels`] |
 //! | firmware with one format and little flash | the product alone | [`single`] |
 //!
@@ -87,7 +87,8 @@ pub use api::single;
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
-pub use ops::attention::{Alibi, Attended, KvPiece, KvTree, KV_BLOCK};
+pub use ops::attention::{Alibi, Attended, KvHead, KvPiece, KvTree, KV_BLOCK};
+pub use ops::causal_conv::ConvFilter;
 pub use ops::external::{
     AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
     SqueezeLlmParts, SqueezeLlmRef,

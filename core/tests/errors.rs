@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use gllm_kernels_core::{
-    bf16, f16, AwqRef, DeltaGates, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, IsaLevel, KernelError,
-    Kernels, MatMut, MatRef, Op, Precision, Prefetcher, QuantFormat, QuantRef, QuantWeights, Right,
-    RopeFreqs, RopePairing, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
+    bf16, f16, AwqRef, ConvFilter, DeltaGates, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, IsaLevel,
+    KernelError, Kernels, MatMut, MatRef, Op, Precision, Prefetcher, QuantFormat, QuantRef, QuantWeights,
+    Right, RopeFreqs, RopePairing, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
 };
 use gllm_testkit::{data, guard, Edge, Guarded};
 
@@ -198,7 +198,7 @@ fn linear_attention_of_wrong_shapes() {
     let run = |want, (state, [q, k, v], [decay, beta]): Inputs<'_>, y: [usize; 2]| {
         refuse::<f32, f32>(want, 64, |kernels, out| {
             let (before, out) = out.split_at_mut(32);
-            let gates = DeltaGates { decay: &data[..decay], beta: &data[..beta] };
+            let gates = DeltaGates { decay: &data[..decay], beta: &data[..beta], corrected: true };
             let (state, y) = (MatMut::new(before, state[0], state[1])?, MatMut::new(out, y[0], y[1])?);
             kernels.gated_delta_rule(state, q, k, v, gates, y)
         });
@@ -222,7 +222,7 @@ fn linear_attention_of_wrong_shapes() {
         refuse::<f32, f32>(want, 64, |kernels, out| {
             let (before, out) = out.split_at_mut(32);
             let (state, y) = (MatMut::new(before, state[0], state[1])?, MatMut::new(out, y[0], y[1])?);
-            kernels.causal_conv1d_silu(state, x, w, y)
+            kernels.causal_conv1d(state, x, ConvFilter { w, bias: None, silu: true }, y)
         });
     };
     let (x, w) = (of(3, 5), of(4, 5));
@@ -230,6 +230,11 @@ fn linear_attention_of_wrong_shapes() {
     run(dim("w.cols() != x.cols()", 5, 6), [3, 5], x, of(4, 6), [3, 5]);
     run(dim("state.rows() != w.rows() - 1", 3, 4), [4, 5], x, w, [3, 5]);
     run(dim("state.cols() != x.cols()", 5, 4), [3, 4], x, w, [3, 5]);
+    refuse::<f32, f32>(dim("bias.len() != x.cols()", 5, 4), 64, |kernels, out| {
+        let (before, out) = out.split_at_mut(32);
+        let filter = ConvFilter { w, bias: Some(&data[..4]), silu: false };
+        kernels.causal_conv1d(MatMut::new(before, 3, 5)?, x, filter, MatMut::new(out, 3, 5)?)
+    });
     run(dim("y.rows() != x.rows()", 3, 4), [3, 5], x, w, [4, 5]);
     run(dim("y.cols() != x.cols()", 5, 4), [3, 5], x, w, [3, 4]);
     run(wrong_stride("x.col_stride()"), [3, 5], spread, w, [3, 5]);

@@ -33,15 +33,9 @@ mod registry {
             // int8 has matrix products alone; to products of quantised activations the storage type makes no difference, and
             // linear attention is in f32.
             let products = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked, Op::PackB].contains(&op);
-            let plain = [
-                Op::QgemvQ8,
-                Op::PackQ,
-                Op::QgemvPacked,
-                Op::Qgemm,
-                Op::GatedDeltaRule,
-                Op::CausalConv1dSilu,
-            ]
-            .contains(&op);
+            let plain =
+                [Op::QgemvQ8, Op::PackQ, Op::QgemvPacked, Op::Qgemm, Op::GatedDeltaRule, Op::CausalConv1d]
+                    .contains(&op);
             for element in ElementType::ALL {
                 if element == ElementType::I8 && !products || element != ElementType::F32 && plain {
                     continue;

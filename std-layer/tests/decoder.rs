@@ -47,7 +47,7 @@ fn under_emulation(natively: usize, otherwise: usize) -> usize {
 #[test]
 fn exact_logits_are_the_oracles() {
     let all = Tiny::all().into_iter().chain(Tiny::others()).chain(Tiny::mixtures());
-    let all = all.chain(Tiny::hybrids()).chain(with_sinks()).chain(Tiny::rankers());
+    let all = all.chain(Tiny::hybrids()).chain(Tiny::latent()).chain(with_sinks()).chain(Tiny::rankers());
     for tiny in all.step_by(under_emulation(1, 7)) {
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
@@ -93,7 +93,7 @@ fn the_fast_path_is_close() {
         (Some((count, _)), Some(_)) => Tiny { experts: Some((count, count)), ..tiny },
         _ => tiny,
     };
-    let mixtures = Tiny::mixtures().chain(with_sinks()).map(settled);
+    let mixtures = Tiny::mixtures().chain(Tiny::latent()).chain(with_sinks()).map(settled);
     let all = Tiny::all().into_iter().chain(Tiny::unusual()).chain(mixtures).chain(Tiny::rankers());
     for tiny in all.step_by(under_emulation(1, 8)) {
         let model = tiny.open();
@@ -130,6 +130,8 @@ fn exact_bits_depend_on_nothing() {
         (Tiny::new("qwen3moe", None), KvType::F32),
         (Tiny::new("gpt-oss", Some(QuantFormat::Mxfp4)), KvType::F16),
         (Tiny::new("qwen35", Some(QuantFormat::Q8_0)), KvType::F16),
+        (Tiny::new("deepseek2", Some(QuantFormat::Q8_0)), KvType::F16),
+        (Tiny::new("mistral4", None), KvType::Q8_0),
     ];
     for (tiny, kind) in models.into_iter().step_by(under_emulation(1, 3)) {
         let model = tiny.open();
@@ -150,8 +152,9 @@ fn exact_bits_depend_on_nothing() {
 /// Of the fast path, threads and pages change no bit.
 #[test]
 fn fast_bits_depend_on_shapes_alone() {
-    for name in
-        ["gemma3", "qwen2moe", "llama", "gpt-oss", "qwen3next"].into_iter().step_by(under_emulation(1, 3))
+    for name in ["gemma3", "qwen2moe", "llama", "gpt-oss", "qwen3next", "deepseek2"]
+        .into_iter()
+        .step_by(under_emulation(1, 3))
     {
         let tiny = Tiny::new(name, Some(QuantFormat::Q4_1));
         let model = tiny.open();
@@ -172,7 +175,7 @@ fn fast_bits_depend_on_shapes_alone() {
 /// Sequences that join, leave, and share what they begin with have the bits that each has alone.
 #[test]
 fn sequences_side_by_side() {
-    for name in ["llama", "gemma3", "qwen3moe", "gpt-oss", "qwen35moe"] {
+    for name in ["llama", "gemma3", "qwen3moe", "gpt-oss", "qwen35moe", "deepseek2"] {
         let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
         let model = tiny.open();
         let all = tokens(120, tiny.vocabulary);

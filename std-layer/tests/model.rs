@@ -17,13 +17,15 @@ use std::io::Write;
 use std::path::Path;
 
 use draft::{
-    architectures, has_whole_norms, is_deepseek, is_encoder, is_hybrid, is_mixture, layer_norms, Draft,
+    architectures, has_network_layers, has_whole_norms, is_deepseek, is_encoder, is_hybrid, is_latent,
+    is_lfm2, is_mixture, is_space, layer_norms, Draft,
 };
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{
-    Architecture, Classifier, Config, Experts, Gate, Groups, KvHeads, Layer, LinearAttention, Matrix, Model,
-    ModelError, Norm, NormWeights, Pooling, Rope, Scoring, Shared,
+    Architecture, Classifier, Config, Experts, Gate, Groups, KvHeads, LatentAttention, Layer,
+    LinearAttention, Matrix, Model, ModelError, Norm, NormWeights, Pooling, Recurrence, Rope, Rule, Scoring,
+    Shared, ShortConvolution,
 };
 use gllm_kernels_std::AlignedVec;
 
@@ -60,31 +62,43 @@ fn every_architecture_has_its_configuration() {
         let gpt_oss = name == "gpt-oss";
         let (mixture, deepseek) = (is_mixture(name), is_deepseek(name));
         let dense = if mixture && !deepseek { 0 } else { 64 };
-        assert_eq!(sizes, (24, 32, 7, 4, 2, 16, dense, 128), "{name}");
-        let is = |names: &[&str]| names.contains(&name);
+        let (kv_heads, head_dim) = if is_latent(name) { (1, 40) } else { (2, 16) };
+        assert_eq!(sizes, (24, 32, 7, 4, kv_heads, head_dim, dense, 128), "{name}");
+        let query_rank = (name != "mistral4").then_some(24);
+        let latent = LatentAttention { query_rank, rank: 32, plain: 8, rotated: 8, values: 8 };
+        assert_eq!(c.latent_attention, is_latent(name).then_some(latent));
+        let (is, lfm2) = (|names: &[&str]| names.contains(&name), is_lfm2(name));
         let experts = Experts {
             count: 4,
             used: 2,
             intermediate: 32,
             scoring: match name {
-                "glm4moe" | "bailingmoe2" | "dots1" | "minimax-m2" => Scoring::Sigmoid,
+                "glm4moe" | "bailingmoe2" | "dots1" | "minimax-m2" | "lfm2moe" | "deepseek2"
+                | "nemotron_h_moe" => Scoring::Sigmoid,
                 _ => Scoring::Softmax,
             },
-            selection_bias: name == "minimax-m2" || deepseek && name != "bailingmoe",
+            selection_bias: is(&["minimax-m2", "nemotron_h_moe"])
+                || deepseek && !is(&["bailingmoe", "mistral4"]),
             groups: None,
-            normalised: name == "ernie4_5-moe" || !deepseek && !is(&["qwen2moe", "olmoe"]),
+            normalised: is(&["ernie4_5-moe", "lfm2moe"]) || !deepseek && !is(&["qwen2moe", "olmoe"]),
             biases: gpt_oss,
             scale: 1.0,
             factors: false,
             normed: false,
             shared: match name {
                 "qwen2moe" | "qwen35moe" | "qwen3next" => Some(Shared { intermediate: 64, gated: true }),
+                "lfm2moe" => None,
+                "nemotron_h_moe" => Some(Shared { intermediate: 32, gated: false }),
                 _ => deepseek.then_some(Shared { intermediate: 32, gated: false }),
             },
         };
         assert_eq!(c.experts, mixture.then_some(experts));
         let all: Vec<_> = c.layer.iter().map(|layer| layer.experts).collect();
-        assert_eq!(all, [mixture && !deepseek, mixture, mixture, mixture, mixture, mixture, mixture]);
+        let networks: Vec<_> = (0..7).map(|i| !has_network_layers(name) || i % 3 != 1).collect();
+        let found: Vec<_> = c.layer.iter().map(|layer| !layer.without_network).collect();
+        assert_eq!(found, networks);
+        let has = |(i, network): (usize, bool)| mixture && network && !(deepseek && i == 0);
+        assert_eq!(all, networks.into_iter().enumerate().map(has).collect::<Vec<_>>());
         let gemma4 = name == "gemma4";
         assert_eq!((c.architecture, c.attention_scale), (architecture, if gemma4 { 1.0 } else { 0.25 }));
         let local_heads = gemma4.then_some(KvHeads { count: 4, dim: 8 });
@@ -108,7 +122,7 @@ fn every_architecture_has_its_configuration() {
             "gpt-oss" => Gate::ClampedSwiglu,
             "starcoder2" => Gate::GeluTanh,
             "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
-            "nemotron" | "arcee" => Gate::ReluSquared,
+            "nemotron" | "arcee" | "nemotron_h" | "nemotron_h_moe" => Gate::ReluSquared,
             _ => Gate::Silu,
         };
         assert_eq!(c.gate, gate);
@@ -122,7 +136,7 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
         assert_eq!((c.position_embeddings, c.token_types), (bert, if encoder { 2 } else { 0 }));
         let biased = is(&["starcoder2", "gptneox"]);
-        let gated = !bert && !biased && !is(&["falcon", "nemotron", "arcee"]);
+        let gated = !bert && !biased && !is(&["falcon", "nemotron", "arcee", "nemotron_h", "nemotron_h_moe"]);
         assert_eq!((c.gated, c.up_bias, c.down_bias), (gated, bert || biased, bert || jina || biased));
         assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
         assert_eq!(
@@ -131,6 +145,7 @@ fn every_architecture_has_its_configuration() {
         );
         let qk_norm = has_whole_norms(name)
             || name.starts_with("qwen3")
+            || lfm2
             || is(&["gemma3", "gemma4", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"]);
         let post_norms = is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
@@ -144,16 +159,27 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
         let hybrid = is_hybrid(name);
         let (tiled, decay_heads) = if name == "qwen3next" { (false, 2) } else { (true, 4) };
-        let linear = LinearAttention { key_heads: 2, value_heads: 4, size: 8, taps: 4, tiled, decay_heads };
-        assert_eq!((c.attention_gates, c.linear_attention), (hybrid, hybrid.then_some(linear)));
-        let linear: Vec<_> = c.layer.iter().map(|layer| layer.linear).collect();
-        assert_eq!(linear, [hybrid, hybrid, hybrid, false, hybrid, hybrid, hybrid]);
+        let (rule, tiled) = match is_space(name) {
+            true => (Rule::StateSpace, false),
+            false => (Rule::Delta { decay_heads }, tiled),
+        };
+        let (key_heads, value_heads, key_size, value_size, taps) = (2, 4, 8, 8, 4);
+        let linear = LinearAttention { rule, key_heads, value_heads, key_size, value_size, taps, tiled };
+        let recurrence = match lfm2 {
+            true => Some(Recurrence::Convolution(ShortConvolution { channels: 32, taps: 3 })),
+            false => (hybrid || is_space(name)).then_some(Recurrence::Linear(linear)),
+        };
+        assert_eq!((c.attention_gates, c.recurrence), (hybrid, recurrence));
+        let most = recurrence.is_some();
+        let recurrent: Vec<_> = c.layer.iter().map(|layer| layer.recurrent).collect();
+        assert_eq!(recurrent, [most, most, most, false, most, most, most]);
         let neighbours = is(&[
             "llama",
             "mistral3",
             "smollm3",
             "granite",
             "granitemoe",
+            "granitehybrid",
             "minicpm",
             "chatglm",
             "glm4",
@@ -164,15 +190,21 @@ fn every_architecture_has_its_configuration() {
             "cohere2",
             "command-r",
             "arcee",
+            "deepseek2",
+            "mistral4",
         ]);
         let pairing = if neighbours { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
             theta,
-            dims: if bert || jina { 0 } else { 16 },
+            dims: match () {
+                () if bert || jina || has_network_layers(name) => 0,
+                () if is_latent(name) => 8,
+                () => 16,
+            },
             pairing,
             scaling: RopeScaling::None,
             factors: None,
-            attention_factor: behind.then_some(1.0),
+            attention_factor: (behind || is_latent(name)).then_some(1.0),
         };
         if name == "gemma3" {
             assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
@@ -237,21 +269,44 @@ fn weights_have_the_shapes_of_the_configuration() {
         for (i, l) in w.layers.iter().enumerate() {
             let shape = |m: Matrix<'_>| (m.rows(), m.cols());
             let inputs = [l.q, l.k, l.v, l.output].map(shape);
-            let linear = c.layer[i].linear;
-            if linear {
+            let linear = c.layer[i].recurrent && !is_lfm2(name);
+            let convolves = c.layer[i].recurrent && is_lfm2(name);
+            if convolves {
+                assert_eq!(inputs, [(32, 32); 4]);
+            } else if linear {
                 assert_eq!(inputs, [(16, 32), (16, 32), (32, 32), (32, 32)]);
+            } else if let Some(of) = &l.latent {
+                let twice = name == "deepseek2";
+                assert_eq!(inputs, [(if twice { 24 } else { 64 }, 32), (40, 32), (0, 32), (32, 32)]);
+                assert_eq!(
+                    (of.query.map(shape), of.query_norm.as_ref().map(Vec::len)),
+                    (twice.then_some((64, 24)), only(twice, 24))
+                );
+                let heads =
+                    [&of.keys, &of.values].map(|all| all.iter().map(|&m| shape(m)).collect::<Vec<_>>());
+                assert_eq!((of.norm.len(), heads), (32, [vec![(32, 8); 4], vec![(8, 32); 4]]));
             } else {
                 let mixed = 4 * c.heads_of(i).dim;
                 let queries = if c.attention_gates { 2 * mixed } else { mixed };
                 assert_eq!(inputs, [(queries, 32), (32, 32), (32, 32), (32, mixed)]);
             }
-            let of_linear = l.linear.as_ref().map(|of| {
+            let channels = l.recurrent.as_ref().map(|of| of.convolution.len());
+            assert_eq!(channels, only(convolves, 3 * 32).or(only(linear, 4 * 64)));
+            let of_linear = l.recurrent.as_ref().and_then(|of| of.linear.as_ref()).map(|of| {
                 let decays = of.decays.iter().map(|&m| shape(m)).collect::<Vec<_>>();
-                let lens = [&of.convolution, &of.decay_bias, &of.rate, &of.norm].map(Vec::len);
+                let lens = [&of.decay_bias, &of.rate, &of.norm].map(Vec::len);
                 (shape(of.gates), decays, lens)
             });
-            let decays = if name == "qwen3next" { vec![(8, 32)] } else { vec![(4, 32); 2] };
-            assert_eq!(of_linear, linear.then_some(((32, 32), decays, [4 * 64, 4, 4, 8])));
+            let space = is_space(name);
+            let decays = match name {
+                "qwen3next" => vec![(8, 32)],
+                _ if space => vec![(4, 32)],
+                _ => vec![(4, 32); 2],
+            };
+            let behind = l.recurrent.as_ref().map(|of| (len(&of.convolution_bias), of.linear.as_ref()));
+            let skip = behind.and_then(|(bias, linear)| Some((bias, len(&linear?.skip))));
+            assert_eq!(skip, linear.then_some((only(space, 64), only(space, 4))));
+            assert_eq!(of_linear, linear.then_some(((32, 32), decays, [4, 4, if space { 32 } else { 8 }])));
             let dense = l.feed_forward.map(|of| (of.gate.map(shape), [of.up, of.down].map(shape)));
             let n = c.between(i);
             let gate = c.gated.then_some((n, 32));
@@ -260,17 +315,23 @@ fn weights_have_the_shapes_of_the_configuration() {
             assert_eq!([&l.attention_sum_norm, &l.ffn_sum_norm].map(both), [normed.then_some((32, 32)); 2]);
             let experts = l.experts.as_ref();
             let experts = experts.map(|of| (shape(of.router), of.matrices().map(shape).collect::<Vec<_>>()));
-            assert_eq!(experts, c.layer[i].experts.then(|| ((4, 32), vec![(32, 32); 12])));
+            assert_eq!(
+                experts,
+                c.layer[i].experts.then(|| ((4, 32), vec![(32, 32); if c.gated { 12 } else { 8 }]))
+            );
             let selection = l.experts.as_ref().and_then(|of| of.selection_bias.as_ref()).map(Vec::len);
             assert_eq!(selection, only(l.experts.is_some() && c.experts.unwrap().selection_bias, 4));
-            let own = c.input_norms && !c.shared_norm;
+            let own = c.input_norms && !c.shared_norm && !c.layer[i].without_network;
             assert_eq!([&l.attention_norm, &l.ffn_norm].map(len), [only(c.input_norms, 32), only(own, 32)]);
             // Without biases, they are zeros.
             let centred = c.norm == Norm::Layer && !normed;
             assert_eq!(len(&l.attention_norm_bias), only(centred, 32));
             assert_eq!(len(&l.ffn_norm_bias), only(centred && own, 32));
             let of_heads = if c.qk_norm_whole { [64, 32] } else { [c.heads_of(i).dim; 2] };
-            assert_eq!([&l.q_norm, &l.k_norm].map(len), of_heads.map(|n| only(c.qk_norm && !linear, n)));
+            assert_eq!(
+                [&l.q_norm, &l.k_norm].map(len),
+                of_heads.map(|n| only(c.qk_norm && !c.layer[i].recurrent, n))
+            );
             let bias = c.attention_bias;
             assert_eq!(
                 [&l.q_bias, &l.k_bias, &l.v_bias].map(len),

@@ -38,6 +38,7 @@ fn drafts_are_their_paths() {
         // With linear biases, and without.
         (Tiny { head_dim: 36, ..Tiny::new("llama", None) }, KvType::F32),
         (Tiny::new("gemma3", None), KvType::Q8_0),
+        (Tiny::new("deepseek2", None), KvType::F16),
     ];
     let rounds: [(&[usize], &[usize]); 4] = [
         (&[0, 13, 60, 100], &[7, 20, 9]),

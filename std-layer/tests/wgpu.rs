@@ -65,7 +65,7 @@ fn with_sinks() -> impl Iterator<Item = Tiny> {
 #[test]
 fn logits_are_the_oracles() {
     let all = Tiny::all().into_iter().chain(Tiny::unusual()).chain(Tiny::mixtures());
-    for tiny in all.chain(with_sinks()).chain(Tiny::rankers()).chain(Tiny::hybrids()) {
+    for tiny in all.chain(with_sinks()).chain(Tiny::rankers()).chain(Tiny::hybrids()).chain(Tiny::latent()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
@@ -106,7 +106,7 @@ fn scores_are_the_cpus() {
 #[test]
 fn greedy_tokens_are_the_cpus() {
     let all = Tiny::all().into_iter().chain(Tiny::mixtures()).chain(with_sinks());
-    for tiny in all.chain(Tiny::hybrids()) {
+    for tiny in all.chain(Tiny::hybrids()).chain(Tiny::latent()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
         let prompt = tokens(30, tiny.vocabulary);

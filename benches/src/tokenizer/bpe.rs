@@ -83,7 +83,7 @@ const RULES: &[Rule] = &[
         adds_bos: false,
     },
     Rule {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0", "lfm2"],
         words: &[tiktoken!(r"\p{N}{1,3}")],
         whole_words: true,
         adds_bos: true,
@@ -127,6 +127,16 @@ const RULES: &[Rule] = &[
     Rule { names: &["gpt-4o", "llama4", "minimax-m2"], words: &[O200K], whole_words: false, adds_bos: false },
     // Mistral's vocabulary from NeMo on.
     Rule { names: &["tekken"], words: &[TEKKEN], whole_words: true, adds_bos: true },
+    Rule {
+        names: &["deepseek-v3"],
+        words: &[
+            r"\p{N}{1,3}",
+            "[\u{4e00}-\u{9fa5}\u{3040}-\u{30ff}]+",
+            r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+        ],
+        whole_words: false,
+        adds_bos: false,
+    },
     Rule {
         names: &["deepseek-coder"],
         words: &[

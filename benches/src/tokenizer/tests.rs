@@ -84,6 +84,8 @@ fn words_are_cut_as_the_model_family_does() {
     assert_eq!(pieces(&tekken, "a/\nb"), ["a", "/Ċ", "b"]);
     let coder = bpe("coder", "deepseek-coder", &["1 2", "Ċ Ċ", "Ġ !", "! !", "! a"], &[], None);
     assert_eq!(pieces(&coder, "12\n\n !!a"), ["1", "2", "Ċ", "Ċ", "Ġ!", "!", "a"]);
+    let v3 = bpe("v3", "deepseek-v3", &["1 2", "12 3", "123 4", "< a", "Ġ !", "! Ċ"], &["<"], None);
+    assert_eq!(pieces(&v3, "1234<a !\n"), ["123", "4", "<a", "Ġ!", "Ċ"]);
     let other = bpe("not-gpt4o", "qwen2", &merges, &["W", "'", "/"], None);
     assert_eq!(pieces(&other, "loWo"), ["loW", "o"]);
     assert_eq!(pieces(&other, "it's"), ["it", "'s"]);

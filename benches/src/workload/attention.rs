@@ -1,7 +1,7 @@
 //! Attention of a token's queries to the cache of its sequence.
 
 use gllm_kernels_core::{
-    f16, Attended, Element, KernelError, Kernels, KvPiece, MatRef, Op, Scratch, KV_BLOCK,
+    f16, Attended, Element, KernelError, Kernels, KvHead, KvPiece, MatRef, Op, Scratch, KV_BLOCK,
 };
 
 use super::produce::{Number, Operand, Produce, Want, Workload};
@@ -10,6 +10,9 @@ use crate::limits::memory::Traffic;
 
 /// Query heads that share keys.
 const GROUP: usize = 4;
+
+/// The same of latent attention.
+const LATENT_GROUP: usize = 16;
 
 /// Elements of a head, if a row is made of such; otherwise a row is one head.
 const HEAD: usize = 128;
@@ -29,23 +32,42 @@ fn heads(n: usize) -> [usize; 2] {
     }
 }
 
+/// A row of latent attention: a ninth of its elements are no elements of the value. DeepSeek's have 576.
+fn latent(n: usize) -> KvHead {
+    let dim = n.next_multiple_of(KV_BLOCK);
+    KvHead { dim, latent: Some(dim - dim / 9) }
+}
+
 /// Queries: the same for every KV head.
-fn queries(dim: usize) -> Vec<f32> {
-    (0..GROUP * dim).map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0) / (dim as f32).sqrt()).collect()
+fn queries(group: usize, dim: usize) -> Vec<f32> {
+    (0..group * dim).map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0) / (dim as f32).sqrt()).collect()
 }
 
 /// What attention reads: heads and their elements, positions.
 #[derive(Clone, Copy)]
 struct Shape {
     heads: usize,
-    dim: usize,
+    /// Query heads that share keys.
+    group: usize,
+    head: KvHead,
     positions: usize,
 }
 
 impl Shape {
     fn of(c: &Context<'_>) -> Self {
         let [heads, dim] = heads(c.case.shape.n);
-        Self { heads, dim, positions: c.case.shape.m }
+        Self { heads, group: GROUP, head: dim.into(), positions: c.case.shape.m }
+    }
+
+    /// Of latent attention.
+    fn latent(c: &Context<'_>) -> Self {
+        let head = latent(c.case.shape.n);
+        Self { heads: 1, group: LATENT_GROUP, head, positions: c.case.shape.m }
+    }
+
+    /// Elements of all results.
+    fn results(self) -> usize {
+        self.heads * self.group * self.head.values()
     }
 
     /// Blocks of a head.
@@ -66,20 +88,22 @@ impl Shape {
         mut attend: impl FnMut(KvPiece<'_, C>, Attended<'_>) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
         let all: Vec<&[C]> = cache.chunks_exact(len).collect();
-        for (blocks, y) in all.chunks_exact(self.blocks()).zip(y.chunks_exact_mut(GROUP * self.dim)) {
-            let mut sums = [[0.0; 2]; GROUP];
-            let mut all = Attended { sums: &mut sums, values: y };
+        let (group, width) = (self.group, self.head.values());
+        for (blocks, y) in all.chunks_exact(self.blocks()).zip(y.chunks_exact_mut(group * width)) {
+            let mut sums = [[0.0; 2]; LATENT_GROUP];
+            let sums = &mut sums[..group];
+            let mut all = Attended { sums, values: y };
             all.clear();
             for (i, piece) in blocks.chunks(PIECE).enumerate() {
-                let (first, spans) = (i * PIECE * KV_BLOCK, &[[0, self.positions]; GROUP]);
+                let (first, spans) = (i * PIECE * KV_BLOCK, &[[0, self.positions]; LATENT_GROUP][..group]);
                 let next = blocks.chunks(PIECE).nth(i + 1).unwrap_or(&[]);
                 attend(
                     KvPiece { blocks: piece, first, spans, softcap: None, alibi: &[], tree: None, next },
                     all.reborrow(),
                 )?;
             }
-            for (y, [_, sum]) in y.chunks_exact_mut(self.dim).zip(sums) {
-                y.iter_mut().for_each(|y| *y /= sum);
+            for (y, [_, sum]) in y.chunks_exact_mut(width).zip(sums) {
+                y.iter_mut().for_each(|y| *y /= *sum);
             }
         }
         Ok(())
@@ -91,15 +115,17 @@ impl Shape {
         key: impl Fn(usize, usize, usize) -> f64,
         value: impl Fn(usize, usize, usize) -> f64,
     ) -> Vec<Want> {
-        let (q, mut out) = (queries(self.dim), Vec::new());
-        for (head, q) in (0..self.heads).flat_map(|head| q.chunks_exact(self.dim).map(move |q| (head, q))) {
+        let (q, mut out) = (queries(self.group, self.head.dim), Vec::new());
+        for (head, q) in
+            (0..self.heads).flat_map(|head| q.chunks_exact(self.head.dim).map(move |q| (head, q)))
+        {
             let block = |p: usize| (head * self.blocks() + p / KV_BLOCK) % self.period();
             let score = |p: usize| {
                 q.iter().enumerate().map(|(i, &q)| f64::from(q) * key(block(p), i, p % KV_BLOCK)).sum::<f64>()
             };
             let scores: Vec<f64> = (0..self.positions).map(|p| score(p).exp()).collect();
             let sum: f64 = scores.iter().sum();
-            for i in 0..self.dim {
+            for i in 0..self.head.values() {
                 let weighed = |(p, s): (usize, &f64)| s / sum * value(block(p), i, p % KV_BLOCK);
                 let terms = || scores.iter().enumerate().map(weighed);
                 out.push(Want { value: terms().sum(), scale: terms().map(f64::abs).sum() });
@@ -113,30 +139,44 @@ impl Shape {
 const BOUND: f64 = 3e-5;
 
 /// `m` positions of `n` elements of keys, and as many of values.
-fn build<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn build<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     let shape = Shape::of(&c);
-    let Shape { heads, dim, .. } = shape;
+    build_of::<E>(c, shape)
+}
+
+/// `m` positions of `n` elements, of which the first ones are the value, too.
+fn build_latent<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    let shape = Shape::latent(&c);
+    build_of::<E>(c, shape)
+}
+
+fn build_of<'a, E: Element + Number>(mut c: Context<'a>, shape: Shape) -> Box<dyn Workload + 'a> {
+    let Shape { heads, group, head, .. } = shape;
+    let dim = head.dim;
     let k: Kernels<E> = Engine::<E>::new(&c).kernels();
-    let len = 2 * KV_BLOCK * dim;
+    let len = k.kv_block_len(head).expect("heads are small");
     let memory = c.carver.take::<E>(heads * shape.blocks() * len);
     let cache = Operand::random(memory, shape.period() * len, 1, -1.0, 1.0);
-    let output = Operand { data: c.carver.take::<f32>(heads * GROUP * dim), pattern: Vec::new() };
-    let q = queries(dim);
-    let mut memory = vec![0; k.attend_scratch(GROUP, dim, PIECE).map_or(0, |need| need.size_unaligned())];
+    let output = Operand { data: c.carver.take::<f32>(shape.results()), pattern: Vec::new() };
+    let q = queries(group, dim);
+    let mut memory = vec![0; k.attend_scratch(group, head, PIECE).map_or(0, |need| need.size_unaligned())];
     Box::new(Produce {
         weights: &[],
         inputs: vec![cache],
         output,
         call: Box::new(move |x, y| {
             shape.call((&*x[0].data, len), y, |piece, all| {
-                k.attend(dim, &q, piece, all, Scratch::new(&mut memory))
+                k.attend(head, &q, piece, all, Scratch::new(&mut memory))
             })
         }),
         exact: Box::new(move |x| {
             let key = |block: usize, i: usize, place: usize| x[0][block * len + i * KV_BLOCK + place];
             let value =
                 |block: usize, i: usize, place: usize| x[0][block * len + (KV_BLOCK + place) * dim + i];
-            shape.exact(key, value)
+            match head.latent {
+                Some(_) => shape.exact(key, key),
+                None => shape.exact(key, value),
+            }
         }),
         bound: BOUND,
         kernel: None,
@@ -146,7 +186,8 @@ fn build<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> 
 /// The same in 8 bits.
 fn build_q8_0<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
     let shape = Shape::of(&c);
-    let Shape { heads, dim, .. } = shape;
+    let Shape { heads, group, head, .. } = shape;
+    let dim = head.dim;
     let k: Kernels<E> = Engine::<E>::new(&c).kernels();
     let len = k.kv_block_len_q8_0(dim).expect("heads are small");
     // Rounded numbers are multiples of a 127th: what is kept of them is what they are, but for the scale.
@@ -165,16 +206,16 @@ fn build_q8_0<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload +
         part.copy_from_slice(&first[..part.len()]);
     }
     let cache: &'a [u8] = cache;
-    let output = Operand { data: c.carver.take::<f32>(heads * GROUP * dim), pattern: Vec::new() };
-    let q = queries(dim);
-    let mut memory = vec![0; k.attend_scratch(GROUP, dim, PIECE).map_or(0, |need| need.size_unaligned())];
+    let output = Operand { data: c.carver.take::<f32>(shape.results()), pattern: Vec::new() };
+    let q = queries(group, dim);
+    let mut memory = vec![0; k.attend_scratch(group, head, PIECE).map_or(0, |need| need.size_unaligned())];
     Box::new(Produce::<f32, f32> {
         weights: cache,
         inputs: Vec::new(),
         output,
         call: Box::new(move |_, y| {
             shape.call((cache, len), y, |piece, all| {
-                k.attend_q8_0(dim, &q, piece, all, Scratch::new(&mut memory))
+                k.attend_q8_0(head, &q, piece, all, Scratch::new(&mut memory))
             })
         }),
         exact: Box::new(move |_| {
@@ -199,6 +240,16 @@ fn cost(case: &Case) -> Cost {
     of(case, case.size())
 }
 
+/// Cost of reading rows of latent attention, each of which serves scores and sums.
+fn cost_latent(case: &Case) -> Cost {
+    let head = latent(case.shape.n);
+    let rows = case.shape.m.next_multiple_of(KV_BLOCK) as f64;
+    let moved = rows * head.dim as f64 * case.size();
+    let outputs = (LATENT_GROUP * head.values() * size_of::<f32>()) as f64;
+    let flops = 2.0 * LATENT_GROUP as f64 * rows * (head.dim + head.values()) as f64;
+    Cost { flops, moved, working_set: moved + outputs, traffic: Traffic::Read }
+}
+
 /// Codes of a byte, and two bytes for each 32.
 fn cost_q8_0(case: &Case) -> Cost {
     of(case, 34.0 / 32.0)
@@ -221,6 +272,15 @@ pub(super) static ENTRIES: &[Entry] = &[
         quantised: false,
         cost,
         build: each_element!(build),
+        halves: true,
+    },
+    Entry {
+        name: "attend_latent",
+        op: Op::Attend,
+        sizes: Sizes::Rows,
+        quantised: false,
+        cost: cost_latent,
+        build: each_element!(build_latent),
         halves: true,
     },
     Entry {

@@ -1,6 +1,6 @@
 //! The operators of layers with linear attention.
 
-use gllm_kernels_core::{DeltaGates, Kernels, MatMut, MatRef, Op};
+use gllm_kernels_core::{ConvFilter, DeltaGates, Kernels, MatMut, MatRef, Op};
 
 use super::produce::{Operand, Produce, Want, Workload};
 use super::{Case, Context, Cost, Engine, Entry, Shape, Sizes};
@@ -37,7 +37,7 @@ fn gated_delta_rule<'a>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
                 MatRef::new(queries, m, k)?,
                 MatRef::new(keys, m, k)?,
                 MatRef::with_strides(values, m, n, 0, 1)?,
-                DeltaGates { decay, beta },
+                DeltaGates { decay, beta, corrected: true },
                 MatMut::new(y, m, n)?,
             )
         }),
@@ -73,7 +73,7 @@ fn cost_delta(case: &Case) -> Cost {
 }
 
 /// `m` tokens of `n` channels, which have the same inputs, before and during the call.
-fn causal_conv1d_silu<'a>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn causal_conv1d<'a>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
     let Shape { m, n, .. } = c.case.shape;
     let kernels: Kernels<f32> = Engine::<f32>::new(&c).kernels();
     let inputs = Operand::random(c.carver.take(m * n), n, 1, -4.0, 4.0);
@@ -87,7 +87,8 @@ fn causal_conv1d_silu<'a>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
         output,
         call: Box::new(move |x, y| {
             let (state, w) = (MatMut::new(state, TAPS - 1, n)?, MatRef::new(x[1].data, TAPS, n)?);
-            kernels.causal_conv1d_silu(state, MatRef::new(x[0].data, m, n)?, w, MatMut::new(y, m, n)?)
+            let filter = ConvFilter { w, bias: None, silu: true };
+            kernels.causal_conv1d(state, MatRef::new(x[0].data, m, n)?, filter, MatMut::new(y, m, n)?)
         }),
         exact: Box::new(move |x| {
             let of = |c: usize| {
@@ -126,12 +127,12 @@ pub(super) static ENTRIES: &[Entry] = &[
         halves: false,
     },
     Entry {
-        name: "causal_conv1d_silu",
-        op: Op::CausalConv1dSilu,
+        name: "causal_conv1d",
+        op: Op::CausalConv1d,
         sizes: Sizes::Rows,
         quantised: false,
         cost: cost_conv,
-        build: [Some(causal_conv1d_silu), None, None, None],
+        build: [Some(causal_conv1d), None, None, None],
         halves: false,
     },
 ];

@@ -5,7 +5,9 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::attention::forms::{self, Places};
 use crate::ops::attention::tile::HIGHEST;
-use crate::ops::attention::{AppendArgs, AttendArgs, Attended, Gathered, JoinArgs, KvPiece, KV_BLOCK};
+use crate::ops::attention::{
+    AppendArgs, AttendArgs, Attended, Gathered, JoinArgs, KvHead, KvPiece, KV_BLOCK,
+};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::table::Kernels;
 use crate::view::MatRef;
@@ -15,40 +17,52 @@ use crate::view::MatRef;
 ///
 /// Queries and outputs are f32. Keys and values are of type `E`, or in 8 bits (`_q8_0`, where `E` makes no difference). A block has
 /// [`KV_BLOCK`] positions of one KV head: keys, dimension by dimension with the positions side by side, then values, position by
-/// position. Heads may have any number of elements; if it is a multiple of 16, no memory is lost to padding.
+/// position. Heads may have any number of elements; if it is a multiple of 16, no memory is lost to padding. A head is its number of elements, or a
+/// [`KvHead`] whose values are the first elements of its keys, which are then all that blocks hold.
 ///
 /// The positions of a sequence are attended to piece by piece, and each piece gives a partial result. It depends on that piece, the
 /// query and its span alone. So pieces can be divided among threads, and partial results that are joined in the same order give the
 /// same bits.
 impl<E: Element> Kernels<E> {
-    /// Elements of a block, for heads of `dim` elements.
+    /// Elements of a block of a head.
     ///
     /// # Errors
-    /// `SizeOverflow`.
-    pub fn kv_block_len(&self, dim: usize) -> Result<usize, KernelError> {
+    /// `BadValue` if values are more elements of a key than it has; `SizeOverflow`.
+    pub fn kv_block_len(&self, head: impl Into<KvHead>) -> Result<usize, KernelError> {
         let overflow = KernelError::SizeOverflow { what: "KV block" };
-        let row = dim.checked_next_multiple_of(KV_BLOCK).and_then(|width| width.checked_add(dim));
+        let KvHead { dim, latent } = head.into();
+        let row = match latent {
+            None => dim.checked_next_multiple_of(KV_BLOCK).and_then(|width| width.checked_add(dim)),
+            Some(values) if values <= dim => Some(dim),
+            Some(got) => {
+                return Err(KernelError::BadValue {
+                    arg: "latent",
+                    got,
+                    expected: "at most the elements of a key",
+                })
+            }
+        };
         row.and_then(|row| row.checked_mul(KV_BLOCK)).ok_or(overflow)
     }
 
-    /// Bytes of a block in 8 bits, for heads of `dim` elements. The keys of a position, and its values, have a code of
+    /// Bytes of a block of a head in 8 bits. The keys of a position, and its values, have a code of
     /// a byte for each element, and a scale of two bytes for each 32 elements, of which the last ones may be fewer. For
     /// heads of 64 that is 2176 bytes, where 16-bit floats take 4096.
     ///
     /// # Errors
-    /// `SizeOverflow`.
-    pub fn kv_block_len_q8_0(&self, dim: usize) -> Result<usize, KernelError> {
+    /// Those of [`kv_block_len`](Self::kv_block_len).
+    pub fn kv_block_len_q8_0(&self, head: impl Into<KvHead>) -> Result<usize, KernelError> {
+        let head = head.into();
         // Four bytes for each element are more than codes and scales take: if they do not overflow, nothing below does.
-        self.kv_block_len(dim)?.checked_mul(4).ok_or(KernelError::SizeOverflow { what: "KV block" })?;
-        let places = Places { dim };
-        Ok(places.value_scales(places.groups()))
+        self.kv_block_len(head)?.checked_mul(4).ok_or(KernelError::SizeOverflow { what: "KV block" })?;
+        Ok(Places::from(head).end())
     }
 
     /// Writes the keys and values of tokens to a block, at consecutive places from `place` on, narrowed to `E`. `keys`
-    /// and `values` have a row for each token.
+    /// and `values` have a row for each token. `values` without columns are those of a [`KvHead`] whose keys have them.
     ///
     /// # Errors
-    /// `DimMismatch` unless `keys` and `values` have the same shape; `ShortSlice` if the tokens do not fit the block,
+    /// `DimMismatch` unless `keys` and `values` have the same shape, or `values` no columns; `ShortSlice` if the tokens do not fit the block,
     /// `WrongLength` unless it has [`kv_block_len`](Self::kv_block_len) elements; `BadValue` if rows are not contiguous; `SizeOverflow`.
     pub fn kv_append(
         &self,
@@ -57,7 +71,7 @@ impl<E: Element> Kernels<E> {
         values: MatRef<'_, f32>,
         block: &mut [E],
     ) -> Result<(), KernelError> {
-        let args = append_args(place, keys, values, block, self.kv_block_len(keys.cols())?)?;
+        let args = append_args(place, keys, values, block, self.kv_block_len(stored(keys, values))?)?;
         // SAFETY: the arguments are those of views and of a block that is exclusive; the table's instruction set is present.
         unsafe { (self.table.kv_append)(&args) };
         Ok(())
@@ -76,7 +90,7 @@ impl<E: Element> Kernels<E> {
         values: MatRef<'_, f32>,
         block: &mut [u8],
     ) -> Result<(), KernelError> {
-        let args = append_args(place, keys, values, block, self.kv_block_len_q8_0(keys.cols())?)?;
+        let args = append_args(place, keys, values, block, self.kv_block_len_q8_0(stored(keys, values))?)?;
         // SAFETY: the arguments are those of views and of a block that is exclusive; the table's instruction set is
         // present.
         unsafe { (self.table.kv_append_q8_0)(&args) };
@@ -88,10 +102,17 @@ impl<E: Element> Kernels<E> {
     ///
     /// # Errors
     /// `NotWhole` unless `blocks` are whole blocks of [`kv_block_len`](Self::kv_block_len) elements; `ShortSlice` if they lack one of the places;
-    /// `SizeOverflow`.
-    pub fn kv_move(&self, dim: usize, blocks: &mut [E], from: usize, to: usize) -> Result<(), KernelError> {
-        let len = check_move(blocks.len(), self.kv_block_len(dim)?, from.max(to))?;
-        forms::copy(blocks, len, [from, to], forms::strips(dim));
+    /// those of that function.
+    pub fn kv_move(
+        &self,
+        head: impl Into<KvHead>,
+        blocks: &mut [E],
+        from: usize,
+        to: usize,
+    ) -> Result<(), KernelError> {
+        let head = head.into();
+        let len = check_move(blocks.len(), self.kv_block_len(head)?, from.max(to))?;
+        forms::copy(blocks, len, [from, to], forms::strips(head));
         Ok(())
     }
 
@@ -101,13 +122,14 @@ impl<E: Element> Kernels<E> {
     /// Those of [`kv_move`](Self::kv_move), for blocks of [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
     pub fn kv_move_q8_0(
         &self,
-        dim: usize,
+        head: impl Into<KvHead>,
         blocks: &mut [u8],
         from: usize,
         to: usize,
     ) -> Result<(), KernelError> {
-        let len = check_move(blocks.len(), self.kv_block_len_q8_0(dim)?, from.max(to))?;
-        forms::copy(blocks, len, [from, to], forms::strips_q8_0(dim));
+        let head = head.into();
+        let len = check_move(blocks.len(), self.kv_block_len_q8_0(head)?, from.max(to))?;
+        forms::copy(blocks, len, [from, to], forms::strips_q8_0(head));
         Ok(())
     }
 
@@ -115,9 +137,15 @@ impl<E: Element> Kernels<E> {
     ///
     /// # Errors
     /// `SizeOverflow`.
-    pub fn attend_scratch(&self, rows: usize, dim: usize, blocks: usize) -> Result<ScratchReq, KernelError> {
-        let [scores, room, values] = attend_sizes(rows, dim, blocks)?;
+    pub fn attend_scratch(
+        &self,
+        rows: usize,
+        head: impl Into<KvHead>,
+        blocks: usize,
+    ) -> Result<ScratchReq, KernelError> {
+        let [scores, room, decoded, values] = attend_sizes(rows, head.into(), blocks)?;
         let numbers = ScratchReq::array::<f32>(scores)?.and(ScratchReq::array::<f32>(room)?)?;
+        let numbers = numbers.and(ScratchReq::array::<f32>(decoded)?)?;
         numbers.and(ScratchReq::array::<f32>(values)?)?.and(ScratchReq::array::<[f32; 2]>(rows)?)
     }
 
@@ -131,18 +159,19 @@ impl<E: Element> Kernels<E> {
     /// 2^-24 * sum |q_i key_i|`. A query without any position in the piece leaves its row as it is.
     ///
     /// # Errors
-    /// `NotWhole` unless queries are whole heads; `DimMismatch` unless `queries`, spans, `all`, and biases and paths, if there are any, have the same number of rows; `WrongLength` unless each block has
+    /// `NotWhole` unless queries are whole heads; `BadValue` if values are more elements of a key than it has; `DimMismatch` unless `queries`, spans, `all`, and biases and paths, if there are any, have the same number of rows; `WrongLength` unless each block has
     /// [`kv_block_len`](Self::kv_block_len) elements; `BadValue` if `first` is not a multiple of [`KV_BLOCK`], or if the piece
     /// has 2^24 positions or more; `ScratchTooSmall`; `SizeOverflow`.
     pub fn attend(
         &self,
-        dim: usize,
+        head: impl Into<KvHead>,
         queries: &[f32],
         piece: KvPiece<'_, E>,
         all: Attended<'_>,
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        let args = attend_args(dim, queries, piece, all, scratch, self.kv_block_len(dim)?)?;
+        let head = head.into();
+        let args = attend_args(head, queries, piece, all, scratch, self.kv_block_len(head)?)?;
         // SAFETY: the arguments are checked: a span, sums and a row of values for each query, whole blocks; `all` is exclusive;
         // the table's instruction set is present.
         unsafe { (self.table.attend)(&args) };
@@ -156,13 +185,14 @@ impl<E: Element> Kernels<E> {
     /// Those of [`attend`](Self::attend), for blocks of [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
     pub fn attend_q8_0(
         &self,
-        dim: usize,
+        head: impl Into<KvHead>,
         queries: &[f32],
         piece: KvPiece<'_, u8>,
         all: Attended<'_>,
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        let args = attend_args(dim, queries, piece, all, scratch, self.kv_block_len_q8_0(dim)?)?;
+        let head = head.into();
+        let args = attend_args(head, queries, piece, all, scratch, self.kv_block_len_q8_0(head)?)?;
         // SAFETY: the arguments are checked: a span, sums and a row of values for each query, whole blocks; `all` is
         // exclusive; the table's instruction set is present.
         unsafe { (self.table.attend_q8_0)(&args) };
@@ -187,29 +217,30 @@ impl<E: Element> Kernels<E> {
     }
 }
 
-/// How many f32 of scratch memory attention needs: for scores, for the rows of a tile, and for values.
-fn attend_sizes(rows: usize, dim: usize, blocks: usize) -> Result<[usize; 3], KernelError> {
+/// How many f32 of scratch memory attention needs: for scores, for the rows of a tile, for values that keys have, and for sums of values.
+fn attend_sizes(rows: usize, head: KvHead, blocks: usize) -> Result<[usize; 4], KernelError> {
     let overflow = KernelError::SizeOverflow { what: "scratch size" };
     let positions = blocks.checked_mul(KV_BLOCK).ok_or(overflow)?;
     let scores = positions.checked_mul(rows).ok_or(overflow)?;
     let room = positions.checked_mul(HIGHEST.min(rows)).ok_or(overflow)?;
-    let width = dim.checked_next_multiple_of(KV_BLOCK).ok_or(overflow)?;
-    Ok([scores, room, rows.checked_mul(width).ok_or(overflow)?])
+    let width = head.values().checked_next_multiple_of(KV_BLOCK).ok_or(overflow)?;
+    let decoded = head.latent.map_or(Some(0), |_| positions.checked_mul(width)).ok_or(overflow)?;
+    Ok([scores, room, decoded, rows.checked_mul(width).ok_or(overflow)?])
 }
 
 /// Checks the arguments of attention, whose blocks must have `len` cells, and brings them into the form that kernels
 /// take.
 fn attend_args<'a, C>(
-    dim: usize,
+    head: KvHead,
     queries: &'a [f32],
     piece: KvPiece<'a, C>,
     all: Attended<'a>,
     mut scratch: Scratch<'a>,
     len: usize,
 ) -> Result<AttendArgs<'a, C>, KernelError> {
-    let rows = check::rows("queries", queries.len(), "a head", dim)?;
+    let rows = check::rows("queries", queries.len(), "a head", head.dim)?;
     let KvPiece { blocks, first, spans, alibi, tree, .. } = piece;
-    check_attended(rows, dim, &all)?;
+    check_attended(rows, head.values(), &all)?;
     check::dim("spans.len() != rows", spans.len(), rows)?;
     if !alibi.is_empty() {
         check::dim("alibi.len() != rows", alibi.len(), rows)?;
@@ -230,20 +261,26 @@ fn attend_args<'a, C>(
     for of in blocks {
         check::len("block", of.len(), len)?;
     }
-    let [scores, room, values] = attend_sizes(rows, dim, blocks.len())?;
+    let [scores, room, decoded, values] = attend_sizes(rows, head, blocks.len())?;
     Ok(AttendArgs {
         rows,
-        dim,
+        head,
         queries: queries.as_ptr(),
         piece,
         scores: scratch.take::<f32>(scores)?.as_mut_ptr(),
         room: scratch.take::<f32>(room)?.as_mut_ptr(),
+        decoded: scratch.take::<f32>(decoded)?.as_mut_ptr(),
         new: Gathered {
             values: scratch.take::<f32>(values)?.as_mut_ptr(),
             sums: scratch.take::<[f32; 2]>(rows)?.as_mut_ptr(),
         },
         all: Gathered { sums: all.sums.as_mut_ptr(), values: all.values.as_mut_ptr() },
     })
+}
+
+/// The head that keys and values are of.
+fn stored(keys: MatRef<'_, f32>, values: MatRef<'_, f32>) -> KvHead {
+    KvHead { dim: keys.cols(), latent: (values.cols() == 0).then_some(0) }
 }
 
 /// Checks the arguments of an append to a block, which must have `len` cells, and brings them into the form that
@@ -258,9 +295,11 @@ fn append_args<C>(
     let (tokens, dim) = (keys.rows(), keys.cols());
     check::len("block", block.len(), len)?;
     check::dim("values.rows() != keys.rows()", values.rows(), tokens)?;
-    check::dim("values.cols() != keys.cols()", values.cols(), dim)?;
+    if values.cols() > 0 {
+        check::dim("values.cols() != keys.cols()", values.cols(), dim)?;
+    }
     check::contiguous("keys.col_stride()", keys.col_stride(), dim)?;
-    check::contiguous("values.col_stride()", values.col_stride(), dim)?;
+    check::contiguous("values.col_stride()", values.col_stride(), values.cols())?;
     let need = place.saturating_add(tokens);
     if need > KV_BLOCK {
         return Err(KernelError::ShortSlice { arg: "block", need, got: KV_BLOCK });
@@ -270,7 +309,7 @@ fn append_args<C>(
         dim,
         place,
         keys: keys.as_ptr(),
-        values: values.as_ptr(),
+        values: (values.cols() > 0).then_some(values.as_ptr()),
         strides: [keys.row_stride(), values.row_stride()],
         block: block.as_mut_ptr(),
     })

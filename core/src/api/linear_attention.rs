@@ -1,8 +1,8 @@
-//! The two recurrent operators of layers with linear attention.
+//! The two recurrent operators of layers with linear attention, state-space layers among them, and of short convolutions.
 
 use crate::check;
 use crate::error::KernelError;
-use crate::ops::causal_conv::CausalConvArgs;
+use crate::ops::causal_conv::{CausalConvArgs, ConvFilter};
 use crate::ops::gated_delta::{DeltaGates, GatedDeltaArgs};
 use crate::table::Kernels;
 use crate::view::{MatMut, MatRef};
@@ -21,10 +21,13 @@ impl Kernels<f32> {
     ///
     /// `d = beta_t (v_t - g_t S k_t)`, then `S = g_t S + d k_t^T`, then `y_t = S q_t`.
     ///
+    /// Unless it is `corrected`, `d = beta_t v_t`: the recurrence of a state-space layer (Dao and Gu, "Transformers are SSMs", 2024), with its `C` for `q`, `B`
+    /// for `k`, `x` for `v`, the length of the step for `beta`, and `exp(A beta)` for `g`.
+    ///
     /// The caller scales and normalises queries and keys beforehand.
     ///
     /// Sums over a key go to the lanes of a vector, so their relative error is at most about `(key_dim / lanes + lanes) * 2^-24` of the sum
-    /// of magnitudes; errors of `S` are multiplied by `g_t (1 - beta_t k_t k_t^T)` from token to token. A NaN or an infinity in a row of `S`, or in a
+    /// of magnitudes; errors of `S` are multiplied by `g_t (1 - beta_t k_t k_t^T)` from token to token, or by `g_t` without the correction. A NaN or an infinity in a row of `S`, or in a
     /// value, stays in its row; in a key or a query it concerns all rows.
     ///
     /// # Errors
@@ -73,32 +76,34 @@ impl Kernels<f32> {
         Ok(())
     }
 
-    /// A causal convolution along the tokens, of each channel by itself (depthwise), with SiLU. `x` and `y` have a row for each token
+    /// A causal convolution along the tokens, of each channel by itself (depthwise). `x` and `y` have a row for each token
     /// and a column for each channel, `w` a row for each of its `K` taps:
     ///
-    /// `y[t][c] = silu(sum_j w[j][c] x[t - (K - 1) + j][c])`, with `j` from 0 to `K - 1`.
+    /// `y[t][c] = f(bias[c] + sum_j w[j][c] x[t - (K - 1) + j][c])`, with `j` from 0 to `K - 1`; `f` is SiLU or nothing, and `bias` is 0 where there is none.
     ///
     /// `state` holds the `K - 1` inputs before the first token, oldest first; afterwards those before the next token. Layers that
     /// begin a text start with zeros.
     ///
-    /// Sums are formed in the order of taps by fused multiply-adds, so the error of a sum is at most `K * 2^-24` of the sum of magnitudes;
+    /// Sums begin with the bias, and are formed in the order of taps by fused multiply-adds, so the error of a sum is at most `K * 2^-24` of the sum of magnitudes;
     /// [`silu`](Self::silu) adds its own.
     ///
     /// # Errors
-    /// `DimMismatch` unless `x` and `y` have the same shape, `w` and `state` as many columns, and `state` one row fewer than
+    /// `DimMismatch` unless `x` and `y` have the same shape, `w` and `state` as many columns, `bias` as many elements, and `state` one row fewer than
     /// `w`; `BadValue` if `w` has no rows, or unless all rows are contiguous.
-    pub fn causal_conv1d_silu(
+    pub fn causal_conv1d(
         &self,
         mut state: MatMut<'_, f32>,
         x: MatRef<'_, f32>,
-        w: MatRef<'_, f32>,
+        filter: ConvFilter<'_>,
         mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
+        let ConvFilter { w, bias, silu } = filter;
         let (tokens, channels, taps) = (x.rows(), x.cols(), w.rows());
         at_least_one("w.rows()", taps)?;
         check::dim("w.cols() != x.cols()", w.cols(), channels)?;
         check::dim("state.rows() != w.rows() - 1", state.rows(), taps - 1)?;
         check::dim("state.cols() != x.cols()", state.cols(), channels)?;
+        bias.map_or(Ok(()), |bias| check::dim("bias.len() != x.cols()", bias.len(), channels))?;
         check::dim("y.rows() != x.rows()", y.rows(), tokens)?;
         check::dim("y.cols() != x.cols()", y.cols(), channels)?;
         check::contiguous("state.col_stride()", state.col_stride(), channels)?;
@@ -115,11 +120,13 @@ impl Kernels<f32> {
             state: (state.as_mut_ptr(), state.row_stride()),
             x: (x.as_ptr(), x.row_stride()),
             w: (w.as_ptr(), w.row_stride()),
+            bias: bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
+            silu,
             y: (y.as_mut_ptr(), y.row_stride()),
         };
         // SAFETY: the shapes fit each other, and none is empty but a state without rows; `state` and `y` are exclusive; the table's
         // instruction set is present.
-        unsafe { (self.table.causal_conv1d_silu)(&args) };
+        unsafe { (self.table.causal_conv1d)(&args) };
         Ok(())
     }
 }

@@ -1,9 +1,21 @@
-//! A short causal convolution of each channel, with SiLU.
+//! A short causal convolution of each channel.
 
 use crate::ops::math;
 use crate::vector::Prim;
+use crate::view::MatRef;
 
-/// The arguments of [`causal_conv1d_silu`]. Rows are tokens, or taps; strides count elements from one row to the next.
+/// What a convolution does with the inputs of a channel.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvFilter<'a> {
+    /// A row for each tap, with a column for each channel.
+    pub w: MatRef<'a, f32>,
+    /// What is added to the sums of each channel, if anything is.
+    pub bias: Option<&'a [f32]>,
+    /// Whether outputs are SiLU of the sums, and not the sums themselves.
+    pub silu: bool,
+}
+
+/// The arguments of [`causal_conv1d`]. Rows are tokens, or taps; strides count elements from one row to the next.
 pub struct CausalConvArgs {
     pub(crate) tokens: usize,
     pub(crate) channels: usize,
@@ -12,6 +24,10 @@ pub struct CausalConvArgs {
     pub(crate) state: (*mut f32, usize),
     pub(crate) x: (*const f32, usize),
     pub(crate) w: (*const f32, usize),
+    /// A number for each channel; null if nothing is added.
+    pub(crate) bias: *const f32,
+    /// Whether outputs are SiLU of sums.
+    pub(crate) silu: bool,
     pub(crate) y: (*mut f32, usize),
 }
 
@@ -43,13 +59,19 @@ impl CausalConvArgs {
     /// The outputs of token `t` for `N` vectors of channels from `c` on, or for those of a vector that are left unless `FULL`.
     ///
     /// # Safety
-    /// These channels exist; the contract of [`causal_conv1d_silu`].
+    /// These channels exist; the contract of [`causal_conv1d`].
     #[inline(always)]
     unsafe fn outputs<P: Prim<f32>, const N: usize, const FULL: bool>(&self, t: usize, c: usize) {
         let left = self.channels - c;
         // SAFETY: the caller's contract; taps are those of `w`, and inputs those of the state or at most that of token `t`.
         unsafe {
             let mut sums = [P::splat(0.0); N];
+            if !self.bias.is_null() {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let bias = self.bias.add(c + i * P::LANES);
+                    *sum = if FULL { P::load(bias) } else { P::load_n(bias, left) };
+                }
+            }
             for j in 0..self.taps {
                 let (x, w) = (self.input(t + j).add(c), self.w.0.add(j * self.w.1 + c));
                 for (i, sum) in sums.iter_mut().enumerate() {
@@ -62,8 +84,10 @@ impl CausalConvArgs {
                 }
             }
             let mut outputs = sums;
-            for output in &mut outputs {
-                *output = math::silu::<P>(*output);
+            if self.silu {
+                for output in &mut outputs {
+                    *output = math::silu::<P>(*output);
+                }
             }
             for (i, &output) in outputs.iter().enumerate() {
                 let y = self.y.0.add(t * self.y.1 + c + i * P::LANES);
@@ -82,7 +106,7 @@ impl CausalConvArgs {
 /// # Safety
 /// The operands that the arguments name exist, and no output is an input; there are taps; the CPU has the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn causal_conv1d_silu<P: Prim<f32>>(a: &CausalConvArgs) {
+pub(crate) unsafe fn causal_conv1d<P: Prim<f32>>(a: &CausalConvArgs) {
     for from in (0..a.channels).step_by(CHANNELS) {
         let end = from + CHANNELS.min(a.channels - from);
         for t in 0..a.tokens {

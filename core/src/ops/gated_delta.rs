@@ -1,21 +1,23 @@
-//! The gated delta rule, which is the recurrence of layers with linear attention.
+//! The gated delta rule, which is the recurrence of layers with linear attention, and the same without the correction of values.
 //!
 //! The rows of a state do not depend on each other. A few of them, which stay in L1, go through all tokens of a call before the next
 //! rows begin, so a call moves the state through the outer caches once, whatever the number of tokens. Each token passes over these rows once: it updates
-//! them, and multiplies the new rows by its query and by the key of the next token, if there is one. The sums for one row need the lanes of a
+//! them, and multiplies the new rows by its query and, for the correction, by the key of the next token, if there is one. The sums for one row need the lanes of a
 //! register added up, which takes longer than the multiplications; several rows at a time fill this gap.
 
 use crate::isa::machine::{prefetch, LINE};
 use crate::ops::rows::load;
 use crate::vector::Prim;
 
-/// What a token keeps of a state, and how much of the difference between its value and the recalled one it writes.
+/// What a token keeps of a state, and what it writes: its value, or the difference between that and what the state recalls for its key.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaGates<'a> {
     /// For each token the factor `g` of the state.
     pub decay: &'a [f32],
-    /// For each token the factor `beta` of the difference.
+    /// For each token the factor `beta` of what it writes.
     pub beta: &'a [f32],
+    /// Whether that is the difference.
+    pub corrected: bool,
 }
 
 /// The arguments of [`gated_delta_rule`].
@@ -86,12 +88,13 @@ impl<const R: usize> Rows<R> {
         }
     }
 
-    /// Every row becomes `decay * row + change * key`. Yields the products of the new rows with `query`, and with `next` if `NEXT`.
+    /// Every row becomes `decay * row + change * key`. Yields the products of the new rows with `query`, and with `next` if `NEXT`. Behind the last token
+    /// (`LAST`) the next rows are prefetched.
     ///
     /// # Safety
     /// The rows and the three vectors exist; the instruction set.
     #[inline(always)]
-    unsafe fn update<P: Prim<f32>, const NEXT: bool>(
+    unsafe fn update<P: Prim<f32>, const NEXT: bool, const LAST: bool>(
         self,
         decay: f32,
         changes: [f32; R],
@@ -106,10 +109,10 @@ impl<const R: usize> Rows<R> {
                 *of = P::splat(*changes.get_unchecked(r));
             }
             for i in (0..whole).step_by(P::LANES) {
-                self.change::<P, NEXT, true>(decay, &of, [key, query, next], i, &mut sums);
+                self.change::<P, NEXT, LAST, true>(decay, &of, [key, query, next], i, &mut sums);
             }
             if whole < self.len {
-                self.change::<P, NEXT, false>(decay, &of, [key, query, next], whole, &mut sums);
+                self.change::<P, NEXT, LAST, false>(decay, &of, [key, query, next], whole, &mut sums);
             }
             let [by_query, by_next] = sums;
             [total::<P, R>(by_query), total::<P, R>(by_next)]
@@ -121,7 +124,7 @@ impl<const R: usize> Rows<R> {
     /// # Safety
     /// The contract of [`update`](Self::update), and `i` is below the length, by `LANES` if `FULL`.
     #[inline(always)]
-    unsafe fn change<P: Prim<f32>, const NEXT: bool, const FULL: bool>(
+    unsafe fn change<P: Prim<f32>, const NEXT: bool, const LAST: bool, const FULL: bool>(
         self,
         decay: P::V,
         changes: &[P::V; R],
@@ -139,7 +142,7 @@ impl<const R: usize> Rows<R> {
             for (r, &change) in changes.iter().enumerate() {
                 let at = self.first.add(r * self.stride + i);
                 // Behind the last token the same elements of the next rows are needed.
-                if !NEXT && (i * size_of::<f32>()).is_multiple_of(LINE) {
+                if LAST && (i * size_of::<f32>()).is_multiple_of(LINE) {
                     prefetch(at.wrapping_add(R * self.stride).cast_const());
                 }
                 let row = P::fma(change, key, P::mul(load::<f32, P, FULL>(at, n), decay));
@@ -173,7 +176,7 @@ unsafe fn total<P: Prim<f32>, const R: usize>(sums: [P::V; R]) -> [f32; R] {
     totals
 }
 
-/// All tokens, for `R` rows of the state from `row` on.
+/// All tokens, for `R` rows of the state from `row` on. Without the correction nothing is recalled.
 ///
 /// # Safety
 /// The contract of [`gated_delta_rule`], and these rows exist.
@@ -183,11 +186,18 @@ unsafe fn rows<P: Prim<f32>, const R: usize>(a: &GatedDeltaArgs<'_>, row: usize)
     // SAFETY: rows are below `value_dim`, and tokens up to the last one.
     unsafe {
         let rows = Rows::<R> { first: a.state.0.add(row * a.state.1), stride: a.state.1, len: a.key_dim };
-        let mut recalled = rows.products::<P>(a.k.0);
-        for t in 0..last {
-            recalled = token::<P, R, true>(a, rows, row, t, recalled);
+        if a.gates.corrected {
+            let mut recalled = rows.products::<P>(a.k.0);
+            for t in 0..last {
+                recalled = token::<P, R, true, false>(a, rows, row, t, recalled);
+            }
+            token::<P, R, false, true>(a, rows, row, last, recalled);
+        } else {
+            for t in 0..last {
+                token::<P, R, false, false>(a, rows, row, t, [0.0; R]);
+            }
+            token::<P, R, false, true>(a, rows, row, last, [0.0; R]);
         }
-        token::<P, R, false>(a, rows, row, last, recalled);
     }
 }
 
@@ -196,7 +206,7 @@ unsafe fn rows<P: Prim<f32>, const R: usize>(a: &GatedDeltaArgs<'_>, row: usize)
 /// # Safety
 /// The contract of [`rows`], and this token exists, with another one behind it if `NEXT`.
 #[inline(always)]
-unsafe fn token<P: Prim<f32>, const R: usize, const NEXT: bool>(
+unsafe fn token<P: Prim<f32>, const R: usize, const NEXT: bool, const LAST: bool>(
     a: &GatedDeltaArgs<'_>,
     rows: Rows<R>,
     row: usize,
@@ -212,7 +222,8 @@ unsafe fn token<P: Prim<f32>, const R: usize, const NEXT: bool>(
         }
         let key = a.k.0.add(t * a.k.1);
         let next = if NEXT { key.add(a.k.1) } else { key };
-        let [outputs, recalled] = rows.update::<P, NEXT>(decay, changes, [key, a.q.0.add(t * a.q.1), next]);
+        let [outputs, recalled] =
+            rows.update::<P, NEXT, LAST>(decay, changes, [key, a.q.0.add(t * a.q.1), next]);
         let [row_stride, col_stride] = a.y.1;
         for (r, output) in outputs.iter().enumerate() {
             *a.y.0.add(t * row_stride + (row + r) * col_stride) = *output;

@@ -411,12 +411,12 @@ macro_rules! expand_all_ops {
                     args: (a: &GatedDeltaArgs<'_>) -> (),
                     body: gated_delta::gated_delta_rule,
                 }
-                causal_conv1d_silu {
+                causal_conv1d {
                     when: feature = "rows",
-                    ops: [CausalConv1dSilu = "causal_conv1d_silu"],
+                    ops: [CausalConv1d = "causal_conv1d"],
                     named: f32,
                     args: (a: &CausalConvArgs) -> (),
-                    body: causal_conv::causal_conv1d_silu,
+                    body: causal_conv::causal_conv1d,
                 }
             }
             of_formats {

@@ -1,8 +1,8 @@
 //! Attention over cached blocks.
 
 use gllm_kernels_core::{
-    f16, Alibi, Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, KvTree, MatRef, Scratch,
-    KV_BLOCK,
+    f16, Alibi, Attended, Element, KernelError, KernelInfo, Kernels, KvHead, KvPiece, KvTree, MatRef,
+    Scratch, KV_BLOCK,
 };
 
 use crate::data::Source;
@@ -15,7 +15,7 @@ trait Cached<E: Element> {
     /// What blocks consist of.
     type Cell: Copy;
     /// Cells of a block.
-    fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError>;
+    fn len(k: &Kernels<E>, head: KvHead) -> Result<usize, KernelError>;
     fn append(
         k: &Kernels<E>,
         place: usize,
@@ -25,7 +25,7 @@ trait Cached<E: Element> {
     ) -> Result<(), KernelError>;
     fn attend(
         k: &Kernels<E>,
-        dim: usize,
+        head: KvHead,
         queries: &[f32],
         piece: KvPiece<'_, Self::Cell>,
         all: Attended<'_>,
@@ -33,7 +33,7 @@ trait Cached<E: Element> {
     ) -> Result<(), KernelError>;
     fn relocate(
         k: &Kernels<E>,
-        dim: usize,
+        head: KvHead,
         blocks: &mut [Self::Cell],
         from: usize,
         to: usize,
@@ -49,8 +49,8 @@ macro_rules! cached {
     ($by:ident, $cell:ty: $len:ident $append:ident $attend:ident $relocate:ident, roundings $roundings:literal, $kept:expr) => {
         impl<E: Element> Cached<E> for $by {
             type Cell = $cell;
-            fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError> {
-                k.$len(dim)
+            fn len(k: &Kernels<E>, head: KvHead) -> Result<usize, KernelError> {
+                k.$len(head)
             }
             fn append(
                 k: &Kernels<E>,
@@ -63,22 +63,22 @@ macro_rules! cached {
             }
             fn attend(
                 k: &Kernels<E>,
-                dim: usize,
+                head: KvHead,
                 queries: &[f32],
                 piece: KvPiece<'_, $cell>,
                 all: Attended<'_>,
                 scratch: Scratch<'_>,
             ) -> Result<(), KernelError> {
-                k.$attend(dim, queries, piece, all, scratch)
+                k.$attend(head, queries, piece, all, scratch)
             }
             fn relocate(
                 k: &Kernels<E>,
-                dim: usize,
+                head: KvHead,
                 blocks: &mut [$cell],
                 from: usize,
                 to: usize,
             ) -> Result<(), KernelError> {
-                k.$relocate(dim, blocks, from, to)
+                k.$relocate(head, blocks, from, to)
             }
             fn kept(x: &[f32]) -> Vec<f64> {
                 $kept(x)
@@ -117,9 +117,14 @@ fn rounded(x: &[f32]) -> Vec<f64> {
     x.chunks(32).flat_map(group).collect()
 }
 
+/// Elements of values that are not those of keys.
+fn apart(head: KvHead) -> usize {
+    head.values() * usize::from(head.latent.is_none())
+}
+
 /// A head's cache, and the numbers in it.
 struct Cache<E: Element, C: Cached<E>> {
-    dim: usize,
+    head: KvHead,
     blocks: Vec<Guarded<C::Cell>>,
     keys: Vec<f64>,
     values: Vec<f64>,
@@ -127,17 +132,18 @@ struct Cache<E: Element, C: Cached<E>> {
 
 impl<E: Element, C: Cached<E>> Cache<E, C> {
     /// Random keys and values at `positions` positions.
-    fn new(k: &Kernels<E>, dim: usize, positions: usize, source: &mut Source) -> Result<Self, String> {
-        let mut random = |scale: f32| source.uniform::<f32>(positions * dim, -scale, scale);
-        Self::of(k, dim, [&random(1.0), &random(2.0)])
+    fn new(k: &Kernels<E>, head: KvHead, positions: usize, source: &mut Source) -> Result<Self, String> {
+        let mut random = |n: usize, scale: f32| source.uniform::<f32>(positions * n, -scale, scale);
+        Self::of(k, head, [&random(head.dim, 1.0), &random(apart(head), 2.0)])
     }
 
-    /// These keys and values, appended in groups of several sizes. What is behind them is NaN.
-    fn of(k: &Kernels<E>, dim: usize, rows: [&[f32]; 2]) -> Result<Self, String> {
+    /// These keys, and these values if they are not elements of keys, appended in groups of several sizes. What is behind them is NaN.
+    fn of(k: &Kernels<E>, head: KvHead, rows: [&[f32]; 2]) -> Result<Self, String> {
+        let KvHead { dim, latent } = head;
         let positions = rows[0].len() / dim;
         // What is appended last ends at an inaccessible page.
         let [keys, values] = rows.map(|rows| Guarded::copy_of(rows, Edge::End));
-        let len = C::len(k, dim).map_err(|e| e.to_string())?;
+        let len = C::len(k, head).map_err(|e| e.to_string())?;
         let edge = |i: usize| Edge::BOTH[i % 2];
         let mut blocks: Vec<_> =
             (0..positions.div_ceil(KV_BLOCK)).map(|i| Guarded::poisoned(len, edge(i))).collect();
@@ -145,17 +151,23 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
         while at < positions {
             let place = at % KV_BLOCK;
             let n = step.min(KV_BLOCK - place).min(positions - at);
-            let rows = |x| MatRef::with_strides(x, n, dim, dim, 1);
-            let (key, value) = (&keys[at * dim..], &values[at * dim..]);
+            let rows = |x, cols| MatRef::with_strides(x, n, cols, cols, 1);
+            let (key, value) = (&keys[at * dim..], &values[at * apart(head)..]);
             let block = &mut blocks[at / KV_BLOCK];
-            call(|| C::append(k, place, rows(key)?, rows(value)?, block)).map_err(|e| e.to_string())?;
+            call(|| C::append(k, place, rows(key, dim)?, rows(value, apart(head))?, block))
+                .map_err(|e| e.to_string())?;
             (at, step) = (at + n, step % 7 + 2);
         }
         if blocks.iter().any(|block| !block.intact()) {
             return Err("tokens were appended outside of the block".into());
         }
-        let kept = |x: &[f32]| x.chunks_exact(dim).flat_map(C::kept).collect();
-        Ok(Self { dim, blocks, keys: kept(&keys), values: kept(&values) })
+        let kept = |x: &[f32]| -> Vec<f64> { x.chunks_exact(dim).flat_map(C::kept).collect() };
+        let keys = kept(&keys);
+        let values = match latent {
+            Some(n) => keys.chunks_exact(dim).flat_map(|key| key[..n].to_vec()).collect(),
+            None => kept(&values),
+        };
+        Ok(Self { head, blocks, keys, values })
     }
 
     /// What the first query of `queries` gets, element by element, and what it may be wrong by.
@@ -166,18 +178,18 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
         softcap: Option<f32>,
         alibi: Option<&Alibi>,
     ) -> Vec<(f64, f64)> {
-        let row = |x: &[f64], p: usize| x[p * self.dim..(p + 1) * self.dim].to_vec();
+        let (dim, width) = (self.head.dim, self.head.values());
         let mut error: f64 = 0.0;
         let scores: Vec<f64> = (from..end)
             .map(|p| {
-                let key = row(&self.keys, p);
+                let key = &self.keys[p * dim..(p + 1) * dim];
                 let (s, magnitudes) = sum(query.iter().zip(key).map(|(&q, k)| f64::from(q) * k));
                 let s = softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh());
                 let lower = alibi.map_or(0.0, |of| f64::from(of.slope) * of.position.abs_diff(p) as f64);
                 // The difference is rounded once.
                 let rounding =
                     if alibi.is_some() { f64::from(f32::EPSILON) * (s - lower).abs() } else { 0.0 };
-                error = error.max(gamma(self.dim + 1 + C::ROUNDINGS, magnitudes) + rounding);
+                error = error.max(gamma(dim + 1 + C::ROUNDINGS, magnitudes) + rounding);
                 s - lower
             })
             .collect();
@@ -192,10 +204,10 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
         let relative = 2.0 * error
             + gamma(2 * (end - from) + 40 + C::ROUNDINGS, 1.0)
             + 4.0 * range * f64::from(f32::EPSILON);
-        (0..self.dim)
+        (0..width)
             .map(|i| {
                 let terms =
-                    || weights.iter().zip(from..end).map(|(w, p)| w / total * self.values[p * self.dim + i]);
+                    || weights.iter().zip(from..end).map(|(w, p)| w / total * self.values[p * width + i]);
                 let (value, magnitudes) = sum(terms());
                 (value, relative * magnitudes)
             })
@@ -250,10 +262,10 @@ fn attend<E: Element, C: Cached<E>>(
 ) -> Result<(), KernelError> {
     let all: Vec<&[C::Cell]> = cache.blocks.iter().map(|block| &block[..]).collect();
     let (blocks, next) = (&all[first..end], &all[end..]);
-    let need = k.attend_scratch(spans.len(), cache.dim, blocks.len())?.size_unaligned();
+    let need = k.attend_scratch(spans.len(), cache.head, blocks.len())?.size_unaligned();
     let mut memory = vec![0xff; need];
     let piece = KvPiece { blocks, first: first * KV_BLOCK, spans, softcap, alibi, tree, next };
-    call(|| C::attend(k, cache.dim, queries, piece, to, Scratch::new(&mut memory)))
+    call(|| C::attend(k, cache.head, queries, piece, to, Scratch::new(&mut memory)))
 }
 
 /// `attend`, `attend_join` and `kv_append`.
@@ -277,7 +289,7 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
         let mut block = vec![0xff; k.kv_block_len_q8_0(dim).map_err(|e| e.to_string())?];
         k.kv_append_q8_0(5, rows, rows, &mut block).map_err(|e| e.to_string())?;
         let cache = Cache::<E, Scaled> {
-            dim,
+            head: dim.into(),
             blocks: vec![Guarded::copy_of(&block, Edge::End)],
             keys: vec![],
             values: vec![],
@@ -297,7 +309,7 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
     let rows = MatRef::new(&x, 1, 64).map_err(|e| e.to_string())?;
     k.kv_append_q8_0(0, rows, rows, &mut block).map_err(|e| e.to_string())?;
     let cache = Cache::<E, Scaled> {
-        dim: 64,
+        head: 64.into(),
         blocks: vec![Guarded::copy_of(&block, Edge::End)],
         keys: vec![],
         values: vec![],
@@ -315,9 +327,12 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
 fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let (mut source, mut report) = (Source::new(31), Report::BOUND);
-    let dims = [16, 35, 64, 100, 80, 256, 1, 120].into_iter().take(3 + effort());
-    for (dim, positions) in dims.flat_map(|dim| [1, 16, 31, 33, 100].map(|n| (dim, n))) {
-        let cache = Cache::<E, C>::new(&k, dim, positions, &mut source)?;
+    let dims = [16, 35, 64, 100, 80, 256, 1, 120].into_iter().take(3 + effort()).map(KvHead::from);
+    let latent = [(48, 33), (40, 40), (576, 512)].map(|(dim, n)| KvHead { dim, latent: Some(n) });
+    let heads = dims.chain(latent.into_iter().take(2 + effort().min(1)));
+    for (head, positions) in heads.flat_map(|head| [1, 16, 31, 33, 100].map(|n| (head, n))) {
+        let (dim, width) = (head.dim, head.values());
+        let cache = Cache::<E, C>::new(&k, head, positions, &mut source)?;
         for rows in [1, 2, 3, 4, 5, 7, 12, 13, 31] {
             // Such that large scores are some ten apart.
             let queries =
@@ -335,22 +350,22 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
             };
             let spans: Vec<[usize; 2]> = (0..rows).map(&mut span).collect();
             let fail =
-                |e: &dyn std::fmt::Display| format!("{rows} queries of {dim}, {positions} positions: {e}");
+                |e: &dyn std::fmt::Display| format!("{rows} queries of {head:?}, {positions} positions: {e}");
             let end = cache.blocks.len();
             // Queries before, among and behind what they see.
             let alibi = |row: usize| Alibi { slope: 0.5f32.powi(row as i32 % 8), position: 13 * row % 117 };
             let alibi: Vec<Alibi> = (0..if rows % 4 < 2 { rows } else { 0 }).map(alibi).collect();
             let how = How { spans: &spans, softcap, alibi: &alibi, tree: None };
-            let mut whole = State::new(rows, dim);
+            let mut whole = State::new(rows, width);
             attend(&k, &cache, &queries, how, [0, end], whole.borrow()).map_err(|e| fail(&e))?;
             // Piece by piece, and joined: both have the same bits.
-            let (mut one_by_one, mut joined) = (State::new(rows, dim), State::new(rows, dim));
+            let (mut one_by_one, mut joined) = (State::new(rows, width), State::new(rows, width));
             for block in 0..end {
                 let piece = [block, block + 1];
                 attend(&k, &cache, &queries, how, piece, one_by_one.borrow()).map_err(|e| fail(&e))?;
-                let mut part = State::new(rows, dim);
+                let mut part = State::new(rows, width);
                 attend(&k, &cache, &queries, how, piece, part.borrow()).map_err(|e| fail(&e))?;
-                call(|| k.attend_join(dim, joined.borrow(), part.borrow())).map_err(|e| fail(&e))?;
+                call(|| k.attend_join(width, joined.borrow(), part.borrow())).map_err(|e| fail(&e))?;
             }
             if one_by_one.bits() != joined.bits() {
                 return Err(fail(&"pieces that are joined have other bits"));
@@ -360,19 +375,19 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
                 let wants = cache.want(query, span, softcap, alibi.get(r));
                 for (i, (want, allowed)) in wants.into_iter().enumerate() {
                     for (how, state) in [("at once", &whole), ("piece by piece", &joined)] {
-                        let got = f64::from(state.values[r * dim + i]) / f64::from(state.sums[r][1]);
+                        let got = f64::from(state.values[r * width + i]) / f64::from(state.sums[r][1]);
                         let what =
                             || fail(&format_args!("{how}, query {r}, element {i}: {got} instead of {want}"));
                         report.see((got - want).abs() / (allowed + 1e-30), 1.0, what)?;
                     }
                 }
                 // A query alone has the same bits.
-                let mut alone = State::new(1, dim);
+                let mut alone = State::new(1, width);
                 let how = How { spans: &[span], softcap, alibi: alibi.get(r..=r).unwrap_or(&[]), tree: None };
                 attend(&k, &cache, query, how, [0, end], alone.borrow()).map_err(|e| fail(&e))?;
                 let of_row = State {
                     sums: whole.sums[r..=r].to_vec(),
-                    values: whole.values[r * dim..(r + 1) * dim].to_vec(),
+                    values: whole.values[r * width..(r + 1) * width].to_vec(),
                 };
                 if alone.bits() != of_row.bits() {
                     return Err(fail(&format_args!("query {r} has other bits alone")));
@@ -412,12 +427,15 @@ fn trees<E: Element, C: Cached<E>>(
     for (at, (before, drafts)) in shapes.into_iter().enumerate() {
         for shape in 0..4 {
             let (dim, group) = ([16, 35, 64][(at + shape) % 3], 1 + (at + shape) % 3);
-            let mut random = |n: usize, scale: f32| source.uniform::<f32>(n * dim, -scale, scale);
-            let [keys, values] = [1.0, 2.0].map(|scale| random(before + drafts, scale));
-            let queries = random(drafts * group, 2.0);
+            let head = KvHead { dim, latent: ((at + shape) % 4 == 3).then_some(dim - 4) };
+            let width = head.values();
+            let mut random = |n: usize, dim: usize, scale: f32| source.uniform::<f32>(n * dim, -scale, scale);
+            let (keys, values) =
+                (random(before + drafts, dim, 1.0), random(before + drafts, apart(head), 2.0));
+            let queries = random(drafts * group, dim, 2.0);
             let each = paths_of(drafts, shape, source);
             let of_query = |query: usize| each[query / group];
-            let cache = Cache::<E, C>::of(k, dim, [&keys, &values])?;
+            let cache = Cache::<E, C>::of(k, head, [&keys, &values])?;
             let rows = drafts * group;
             let paths: Vec<u64> = (0..rows).map(of_query).collect();
             let position = |path: u64| before + path.count_ones() as usize - 1;
@@ -430,10 +448,10 @@ fn trees<E: Element, C: Cached<E>>(
             let tree = Some(KvTree { first: before, paths: &paths });
             let how = How { spans: &spans, softcap, alibi: &alibi, tree };
             let fail = |e: &dyn std::fmt::Display| {
-                format!("tree {shape} of {drafts} drafts behind {before} positions, heads of {dim}: {e}")
+                format!("tree {shape} of {drafts} drafts behind {before} positions, {head:?}: {e}")
             };
             let end = cache.blocks.len();
-            let (mut whole, mut pieces) = (State::new(rows, dim), State::new(rows, dim));
+            let (mut whole, mut pieces) = (State::new(rows, width), State::new(rows, width));
             attend(k, &cache, &queries, how, [0, end], whole.borrow()).map_err(|e| fail(&e))?;
             for block in 0..end {
                 attend(k, &cache, &queries, how, [block, block + 1], pieces.borrow())
@@ -442,18 +460,19 @@ fn trees<E: Element, C: Cached<E>>(
             for (r, &path) in paths.iter().enumerate() {
                 let chosen =
                     (0..before).chain((0..drafts).filter(|i| path >> i & 1 != 0).map(|i| before + i));
-                let rows_of = |x: &[f32]| -> Vec<f32> {
-                    chosen.clone().flat_map(|p| x[p * dim..(p + 1) * dim].to_vec()).collect()
+                let rows_of = |x: &[f32], n: usize| -> Vec<f32> {
+                    chosen.clone().flat_map(|p| x[p * n..(p + 1) * n].to_vec()).collect()
                 };
-                let alone = Cache::<E, C>::of(k, dim, [&rows_of(&keys), &rows_of(&values)])?;
-                let (query, mut state) = (&queries[r * dim..(r + 1) * dim], State::new(1, dim));
+                let alone = [&rows_of(&keys, dim)[..], &rows_of(&values, apart(head))];
+                let alone = Cache::<E, C>::of(k, head, alone)?;
+                let (query, mut state) = (&queries[r * dim..(r + 1) * dim], State::new(1, width));
                 let own = alibi.get(r..=r).unwrap_or(&[]);
                 let how = How { spans: &spans[r..=r], softcap, alibi: own, tree: None };
                 attend(k, &alone, query, how, [0, alone.blocks.len()], state.borrow())
                     .map_err(|e| fail(&e))?;
                 let of_row = State {
                     sums: whole.sums[r..=r].to_vec(),
-                    values: whole.values[r * dim..(r + 1) * dim].to_vec(),
+                    values: whole.values[r * width..(r + 1) * width].to_vec(),
                 };
                 if of_row.bits() != state.bits() {
                     return Err(fail(&format_args!("query {r} has other bits than behind its path alone")));
@@ -461,7 +480,7 @@ fn trees<E: Element, C: Cached<E>>(
                 for (i, (want, allowed)) in
                     alone.want(query, spans[r], softcap, own.first()).into_iter().enumerate()
                 {
-                    let got = f64::from(pieces.values[r * dim + i]) / f64::from(pieces.sums[r][1]);
+                    let got = f64::from(pieces.values[r * width + i]) / f64::from(pieces.sums[r][1]);
                     let what = || fail(&format_args!("query {r}, element {i}: {got} instead of {want}"));
                     report.see((got - want).abs() / (allowed + 1e-30), 1.0, what)?;
                 }
@@ -475,16 +494,17 @@ fn trees<E: Element, C: Cached<E>>(
 
 /// What is moved to another place is all of it, and nothing else changes.
 fn moved<E: Element, C: Cached<E>>(k: &Kernels<E>, cache: &Cache<E, C>, to: usize) -> Result<(), String> {
-    let from = cache.keys.len() / cache.dim - 1;
+    let KvHead { dim, .. } = cache.head;
+    let from = cache.keys.len() / dim - 1;
     let mut cells: Vec<C::Cell> = cache.blocks.iter().flat_map(|block| block.to_vec()).collect();
-    call(|| C::relocate(k, cache.dim, &mut cells, from, to)).map_err(|e| e.to_string())?;
-    let len = C::len(k, cache.dim).map_err(|e| e.to_string())?;
+    call(|| C::relocate(k, cache.head, &mut cells, from, to)).map_err(|e| e.to_string())?;
+    let len = C::len(k, cache.head).map_err(|e| e.to_string())?;
     let blocks = cells.chunks_exact(len).map(|block| Guarded::copy_of(block, Edge::End)).collect();
-    let after = Cache::<E, C> { dim: cache.dim, blocks, keys: vec![], values: vec![] };
-    let query: Vec<f32> = (0..cache.dim).map(|i| 1.0 / (1 + i) as f32).collect();
+    let after = Cache::<E, C> { head: cache.head, blocks, keys: vec![], values: vec![] };
+    let query: Vec<f32> = (0..dim).map(|i| 1.0 / (1 + i) as f32).collect();
     for place in 0..=from {
         let was = if place == to { from } else { place };
-        let [mut before, mut now] = [State::new(1, cache.dim), State::new(1, cache.dim)];
+        let [mut before, mut now] = [(); 2].map(|()| State::new(1, cache.head.values()));
         for (cache, place, state) in [(cache, was, &mut before), (&after, place, &mut now)] {
             let block = [place / KV_BLOCK, place / KV_BLOCK + 1];
             let spans = [[place, place + 1]];
@@ -499,28 +519,31 @@ fn moved<E: Element, C: Cached<E>>(k: &Kernels<E>, cache: &Cache<E, C>, to: usiz
 
 /// What has to be refused.
 fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Result<(), String> {
-    let cache = Cache::<E, C>::new(k, 16, 20, source)?;
+    let cache = Cache::<E, C>::new(k, 16.into(), 20, source)?;
     let blocks: Vec<&[C::Cell]> = cache.blocks.iter().map(|block| &block[..]).collect();
     let (short, queries, mut memory) = ([blocks[0], &blocks[1][1..]], [0.0; 32], [0; 4096]);
     let spans = &[[0, 20]; 2];
     let good = KvPiece { blocks: &blocks, first: 0, spans, softcap: None, alibi: &[], tree: None, next: &[] };
-    let refused = |what: &str, piece: KvPiece<'_, C::Cell>, dim, rows: usize, memory: &mut [u8]| {
+    let refused = |what: &str, piece: KvPiece<'_, C::Cell>, head: KvHead, rows: usize, memory: &mut [u8]| {
         let mut state = State::new(rows, 16);
-        match C::attend(k, dim, &queries, piece, state.borrow(), Scratch::new(memory)) {
+        match C::attend(k, head, &queries, piece, state.borrow(), Scratch::new(memory)) {
             Err(_) if state.bits() == State::new(rows, 16).bits() => Ok(()),
             _ => Err(format!("{what} was accepted, or results were changed")),
         }
     };
-    refused("a short block", KvPiece { blocks: &short, ..good }, 16, 2, &mut memory)?;
-    refused("few spans", KvPiece { spans: &[[0, 20]], ..good }, 16, 2, &mut memory)?;
+    refused("a short block", KvPiece { blocks: &short, ..good }, 16.into(), 2, &mut memory)?;
+    refused("few spans", KvPiece { spans: &[[0, 20]], ..good }, 16.into(), 2, &mut memory)?;
     let alibi = &[Alibi { slope: 1.0, position: 0 }];
-    refused("few biases", KvPiece { alibi, ..good }, 16, 2, &mut memory)?;
+    refused("few biases", KvPiece { alibi, ..good }, 16.into(), 2, &mut memory)?;
     let tree = Some(KvTree { first: 3, paths: &[1] });
-    refused("few paths", KvPiece { tree, ..good }, 16, 2, &mut memory)?;
-    refused("an odd position", KvPiece { first: 8, ..good }, 16, 2, &mut memory)?;
-    refused("another dimension", good, 8, 2, &mut memory)?;
-    refused("few sums", good, 16, 1, &mut memory)?;
-    refused("little scratch", good, 16, 2, &mut memory[..64])?;
+    refused("few paths", KvPiece { tree, ..good }, 16.into(), 2, &mut memory)?;
+    refused("an odd position", KvPiece { first: 8, ..good }, 16.into(), 2, &mut memory)?;
+    refused("another dimension", good, 8.into(), 2, &mut memory)?;
+    refused("few sums", good, 16.into(), 1, &mut memory)?;
+    refused("little scratch", good, 16.into(), 2, &mut memory[..64])?;
+    let latent = |dim, n| KvHead { dim, latent: Some(n) };
+    refused("blocks with values for keys alone", good, latent(16, 16), 2, &mut memory)?;
+    refused("more values than elements of a key", good, latent(16, 17), 2, &mut memory)?;
     let mut block = cache.blocks[0].to_vec();
     let x = [0f32; 64];
     let append = |place, rows, cols, block: &mut [C::Cell]| {
@@ -533,10 +556,10 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
         return Err(format!("kv_append accepted case {i}"));
     }
     let moves = [
-        C::relocate(k, 16, &mut block, 0, 16),
-        C::relocate(k, 16, &mut block, 16, 0),
-        C::relocate(k, 16, &mut block[1..], 0, 1),
-        C::relocate(k, 0, &mut block, 0, 0),
+        C::relocate(k, 16.into(), &mut block, 0, 16),
+        C::relocate(k, 16.into(), &mut block, 16, 0),
+        C::relocate(k, 16.into(), &mut block[1..], 0, 1),
+        C::relocate(k, 0.into(), &mut block, 0, 0),
     ];
     match moves.iter().position(Result::is_ok) {
         Some(i) => Err(format!("kv_move accepted case {i}")),

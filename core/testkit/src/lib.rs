@@ -111,7 +111,7 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::Attend => attention::attention::<E>,
         Op::AttendQ8_0 => attention::attention_q8_0::<E>,
         Op::GatedDeltaRule => linear_attention::gated_delta_rule,
-        Op::CausalConv1dSilu => linear_attention::causal_conv1d_silu,
+        Op::CausalConv1d => linear_attention::causal_conv1d,
         _ => return None,
     })
 }

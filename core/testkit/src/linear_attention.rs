@@ -1,6 +1,6 @@
-//! The gated delta rule, and the causal convolution before it.
+//! The gated delta rule, with its correction and without, and the causal convolution before it.
 
-use gllm_kernels_core::{DeltaGates, KernelError, KernelInfo, Kernels, MatMut, MatRef};
+use gllm_kernels_core::{ConvFilter, DeltaGates, KernelError, KernelInfo, Kernels, MatMut, MatRef};
 
 use crate::data::Source;
 use crate::matrix::{Layout, Matrix};
@@ -47,13 +47,14 @@ struct Delta {
     v: Matrix<f32>,
     decay: Vec<f32>,
     beta: Vec<f32>,
+    corrected: bool,
 }
 
 impl Delta {
     fn new(
         [tokens, key_dim, value_dim]: [usize; 3],
         [layout, of_values]: [Layout; 2],
-        edge: Edge,
+        (edge, corrected): (Edge, bool),
         source: &mut Source,
     ) -> Self {
         // Keys of length about 1, as in models.
@@ -64,7 +65,7 @@ impl Delta {
         let [q, k] = [0; 2].map(|_| normals(key_dim, layout, 1.0 / length));
         let v = normals(value_dim, of_values, 1.0);
         let (decay, beta) = (source.uniform(tokens, 0.5, 1.0), source.uniform(tokens, 0.0, 1.5));
-        Self { tokens, value_dim, q, k, v, decay, beta }
+        Self { tokens, value_dim, q, k, v, decay, beta, corrected }
     }
 
     /// Calls for tokens and rows in parts of these sizes.
@@ -84,6 +85,7 @@ impl Delta {
                 let gates = DeltaGates {
                     decay: &self.decay[token..token + tokens],
                     beta: &self.beta[token..token + tokens],
+                    corrected: self.corrected,
                 };
                 call(|| kernels.gated_delta_rule(state, q?, k?, v, gates, y))?;
             }
@@ -95,7 +97,7 @@ impl Delta {
     ///
     /// The error of an element of the state is followed from token to token. With `E` the errors of a row before a token, the recalled
     /// value has the error `sum E |k|` and that of a sum of `steps` roundings; the change of the row has that times `|beta g|`, and
-    /// three roundings; an element has the error of two products and two roundings; an output that of a sum, again.
+    /// three roundings, or without the correction that of one rounding; an element has the error of two products and two roundings; an output that of a sum, again.
     fn want(&self, j: usize, row: &[f64], steps: usize) -> [Vec<(f64, f64)>; 2] {
         let mut row: Vec<(f64, f64)> = row.iter().map(|&s| (s, 0.0)).collect();
         let product = |row: &[(f64, f64)], by: &Matrix<f32>, t: usize| {
@@ -109,7 +111,7 @@ impl Delta {
         for t in 0..self.tokens {
             let (g, beta) = (f64::from(self.decay[t]), f64::from(self.beta[t]));
             let v = self.v.get(t, j);
-            let (recalled, e) = product(&row, &self.k, t);
+            let (recalled, e) = if self.corrected { product(&row, &self.k, t) } else { (0.0, 0.0) };
             let change = beta * (v - g * recalled);
             let magnitude = (beta * v).abs() + (beta * g * recalled).abs() + (beta * g).abs() * e;
             let e_change = (beta * g).abs() * e + gamma(3, magnitude);
@@ -140,9 +142,11 @@ pub fn gated_delta_rule(row: &KernelInfo) -> Outcome {
                 let of_outputs = Layout::DISTINCT[(turn + key_dim) % Layout::DISTINCT.len()];
                 let edge = Edge::BOTH[(turn + tokens) % 2];
                 let shape = [tokens, key_dim, value_dim];
-                let x = Delta::new(shape, [layout, of_values], edge, &mut source);
+                // Each number of rows, and of tokens, with the correction and without.
+                let corrected = (key_dim + turn + tokens) % 2 == 0;
+                let x = Delta::new(shape, [layout, of_values], (edge, corrected), &mut source);
                 let fail = |e: &dyn std::fmt::Display| {
-                    format!("{tokens} tokens, keys of {key_dim}, values of {value_dim}: {e}")
+                    format!("{tokens} tokens, keys of {key_dim}, values of {value_dim}, {corrected}: {e}")
                 };
                 let before = Matrix::new(value_dim, key_dim, Layout::Rows, edge, |_, _| source.normal());
                 let run = |cut: Cut| {
@@ -189,6 +193,8 @@ struct Conv {
     x: Matrix<f32>,
     w: Matrix<f32>,
     before: Matrix<f32>,
+    bias: Option<Vec<f32>>,
+    silu: bool,
 }
 
 impl Conv {
@@ -206,7 +212,9 @@ impl Conv {
                 let x = cols(self.x.view()?.row_range(token, tokens)?, channel, channels)?;
                 let w = cols(self.w.view()?, channel, channels)?;
                 let y = cols_mut(rows_mut(y.view_mut()?, token, tokens)?, channel, channels)?;
-                call(|| kernels.causal_conv1d_silu(state, x, w, y))?;
+                let bias = self.bias.as_ref().map(|bias| &bias[channel..channel + channels]);
+                let filter = ConvFilter { w, bias, silu: self.silu };
+                call(|| kernels.causal_conv1d(state, x, filter, y))?;
             }
         }
         Ok(())
@@ -221,8 +229,8 @@ impl Conv {
     }
 }
 
-/// `causal_conv1d_silu`
-pub fn causal_conv1d_silu(row: &KernelInfo) -> Outcome {
+/// `causal_conv1d`
+pub fn causal_conv1d(row: &KernelInfo) -> Outcome {
     let kernels = Kernels::<f32>::forced(row.level).map_err(|e| e.to_string())?;
     let lanes = row.level.lanes();
     let (mut source, mut report) = (Source::new(43), Report::BOUND);
@@ -236,13 +244,19 @@ pub fn causal_conv1d_silu(row: &KernelInfo) -> Outcome {
                 let of_inputs = if turn % 5 == 3 { Layout::OneRow } else { layout(1) };
                 let mut normals =
                     |rows, layout| Matrix::new(rows, channels, layout, edge, |_, _| source.normal());
-                let x = Conv {
-                    x: normals(tokens, of_inputs),
-                    w: normals(taps, layout(taps)),
-                    before: normals(taps - 1, Layout::Rows),
-                };
+                let [x, w, before] = [
+                    normals(tokens, of_inputs),
+                    normals(taps, layout(taps)),
+                    normals(taps - 1, Layout::Rows),
+                ];
+                let bias = (channels + turn) % 3 == 0;
+                let bias = bias.then(|| source.uniform(channels, -2.0, 2.0));
+                let x = Conv { x, w, before, bias, silu: (tokens + turn) % 2 == 0 };
                 let fail = |e: &dyn std::fmt::Display| {
-                    format!("{tokens} tokens, {channels} channels, {taps} taps: {e}")
+                    let (bias, silu) = (x.bias.is_some(), x.silu);
+                    format!(
+                        "{tokens} tokens, {channels} channels, {taps} taps, bias {bias}, silu {silu}: {e}"
+                    )
                 };
                 let run = |cut: Cut| {
                     let start = |i, j| x.before.data[x.before.at(i, j)];
@@ -269,10 +283,13 @@ pub fn causal_conv1d_silu(row: &KernelInfo) -> Outcome {
                         return Err(fail(&format_args!("channel {c}: not the inputs before the next token")));
                     }
                     for t in 0..tokens {
-                        let (sum, magnitudes) = sum((0..taps).map(|j| x.w.get(j, c) * x.input(t + j, c)));
-                        let want = sum / (1.0 + (-sum).exp());
+                        let bias = x.bias.iter().map(|bias| f64::from(bias[c]));
+                        let products = (0..taps).map(|j| x.w.get(j, c) * x.input(t + j, c));
+                        let (sum, magnitudes) = sum(bias.chain(products));
                         // The slope of silu is below 1.1; silu has an error of 4 ulp.
-                        let bound = 1.1 * gamma(taps, magnitudes) + 4.0 * ulp::<f32>(want);
+                        let silu = || (sum / (1.0 + (-sum).exp()), 1.1, 4.0);
+                        let (want, slope, ulps) = if x.silu { silu() } else { (sum, 1.0, 0.5) };
+                        let bound = slope * gamma(taps, magnitudes) + ulps * ulp::<f32>(want);
                         let got = y.get(t, c);
                         report.see((got - want).abs() / bound, 1.0, || {
                             fail(&format_args!("token {t}, channel {c}: {got} instead of {want}"))

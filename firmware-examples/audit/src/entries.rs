@@ -4,9 +4,9 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, codebooks, f16, kernels, single, Alibi, Attended, Caps, DeltaGates, Element, ElementType,
-    GemmPlan, IsaLevel, Kernels, KvPiece, KvTree, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch,
-    ScratchReq, StorePolicy,
+    bf16, blocks, codebooks, f16, kernels, single, Alibi, Attended, Caps, ConvFilter, DeltaGates, Element,
+    ElementType, GemmPlan, IsaLevel, Kernels, KvPiece, KvTree, MatMut, MatRef, Op, QgemmPlan, QuantFormat,
+    Right, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -175,18 +175,21 @@ audit! {
     kv_move_q8_0(a) => a.k.kv_move_q8_0(a.n[0], a.buf, a.n[1], a.n[2]);
     gated_delta_rule(a) => {
         let [m, n, stride, step] = a.n;
-        let gates = DeltaGates { decay: a.cos, beta: a.sin };
+        let gates = DeltaGates { decay: a.cos, beta: a.sin, corrected: m > n };
         let rows = |x| MatRef::with_strides(x, m, n, stride, step);
         let (state, y) = (MatMut::with_strides(a.g, n, m, stride, step), MatMut::with_strides(a.h, m, n, step, stride));
         rows(a.cos).and_then(|q| {
             Kernels::<f32>::with(a.caps).gated_delta_rule(state?, q, rows(a.sin)?, q.t(), gates, y?)
         })
     };
-    causal_conv1d_silu(a) => {
+    causal_conv1d(a) => {
         let [m, n, stride, step] = a.n;
         let (state, y) = (MatMut::with_strides(a.g, n, m, stride, step), MatMut::with_strides(a.h, m, n, step, stride));
         let (x, w) = (MatRef::with_strides(a.cos, m, n, stride, step), MatRef::with_strides(a.sin, n, m, stride, step));
-        x.and_then(|x| Kernels::<f32>::with(a.caps).causal_conv1d_silu(state?, x, w?, y?))
+        x.and_then(|x| {
+            let filter = ConvFilter { w: w?, bias: (m > n).then_some(a.cos), silu: stride > step };
+            Kernels::<f32>::with(a.caps).causal_conv1d(state?, x, filter, y?)
+        })
     };
     rope_table(a) => a.rope_freqs.table(a.rope_positions, a.g, a.h);
 

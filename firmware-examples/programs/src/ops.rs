@@ -3,8 +3,8 @@
 use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
-    bf16, f16, Attended, Caps, DeltaGates, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece,
-    KvTree, MatMut, MatRef, Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions,
+    bf16, f16, Attended, Caps, ConvFilter, DeltaGates, Element, Fp8Format, GemmPlan, KernelError, Kernels,
+    KvPiece, KvTree, MatMut, MatRef, Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions,
     RopeShape, Scratch,
 };
 
@@ -90,7 +90,7 @@ impl<E: Element> Call<E> {
                 SIDE * SIDE
             }
             "gated_delta_rule" => 3 * 6 * 15,
-            "causal_conv1d_silu" => 3 * COLS,
+            "causal_conv1d" => 3 * COLS,
             "qgemv_fp8" => 2 * SIDE * SIDE,
             "qgemv_squeezellm" => 2 * SIDE * DEEP,
             "qgemv_gptq" => 4 * SIDE * SIDE,
@@ -225,16 +225,21 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 14] {
             state.copy_from_slice(&y);
             let (q, keys, v) =
                 (MatRef::new(&x, 3, 15)?, MatRef::new(&x[45..], 3, 15)?, MatRef::new(&x[90..], 3, 6)?);
-            let gates = DeltaGates { decay: &[0.9, 0.5, 0.8], beta: &[0.25, 0.5, 0.125] };
+            let gates = DeltaGates { decay: &[0.9, 0.5, 0.8], beta: &[0.25, 0.5, 0.125], corrected: true };
             let (state, y) = (MatMut::new(state, 6, 15)?, MatMut::new(outputs, 3, 6)?);
             Kernels::<f32>::with(k.caps()).gated_delta_rule(state, q, keys, v, gates, y)
         }),
-        ("causal_conv1d_silu", |k, x, y, z, _| {
+        ("causal_conv1d", |k, x, y, z, _| {
             // Three tokens of 59 channels, in f32.
             let (x, mut y, w) = (widened::<_, 177>(x), widened::<_, 177>(y), widened::<_, 236>(x));
             let (x, w) = (MatRef::new(&x, 3, COLS)?, MatRef::new(&w, 4, COLS)?);
             let (state, y) = (MatMut::new(&mut y, 3, COLS)?, MatMut::new(z, 3, COLS)?);
-            Kernels::<f32>::with(k.caps()).causal_conv1d_silu(state, x, w, y)
+            Kernels::<f32>::with(k.caps()).causal_conv1d(
+                state,
+                x,
+                ConvFilter { w, bias: None, silu: true },
+                y,
+            )
         }),
         ("qgemv_fp8", |k, x, _, z, _| {
             let (a, b) = z.split_at_mut(SIDE);

@@ -70,7 +70,7 @@ pub struct CacheOptions {
     /// How many positions a page has: a multiple of 16.
     pub page_tokens: usize,
     /// How many sequences there will be at a time. Layers with windows have room for so many, as long as no step has
-    /// more than `step_tokens` tokens of a sequence, and so have layers with linear attention.
+    /// more than `step_tokens` tokens of a sequence, and so have recurrent layers.
     pub sequences: usize,
     /// How many tokens of a sequence a step has at most.
     pub step_tokens: usize,
@@ -85,11 +85,11 @@ impl Default for CacheOptions {
 impl CacheOptions {
     /// The groups of pages that a model's layers need, one for all layers with the same window, and the group of each
     /// layer. Layers that see everything have pages for `max_tokens` positions, layers with a window have pages for
-    /// what they see. Layers with linear attention are of a group behind these, which has a state for each sequence.
+    /// what they see. Recurrent layers are of a group behind these, which has a state for each sequence.
     pub(crate) fn groups(&self, max_tokens: usize, config: &Config) -> (Vec<Group>, Vec<usize>) {
         let (size, all) = (self.page_tokens.max(1), max_tokens.div_ceil(self.page_tokens.max(1)));
         let windows = config.windows();
-        let group_of = |layer: &Layer| match layer.linear {
+        let group_of = |layer: &Layer| match layer.recurrent {
             true => windows.len(),
             false => windows.iter().position(|&w| w == layer.window).unwrap_or(0),
         };
@@ -108,7 +108,7 @@ impl CacheOptions {
     /// `BadGeometry`.
     pub(crate) fn pages(&self, groups: &[Group], config: &Config) -> Result<Pages, CacheError> {
         let pages = Pages::new(self.page_tokens, groups)?.with_longest(config.longest.unwrap_or(usize::MAX));
-        match config.linear_attention {
+        match config.recurrence {
             Some(_) => pages.with_states(self.sequences.max(1)),
             None => Ok(pages),
         }
@@ -240,8 +240,8 @@ impl Topology {
     /// # Errors
     /// `Tokens`; `Unsupported` if drafts would change states, which cannot be taken back.
     pub(crate) fn check_trees(&self, trees: &[Tree], config: &Config) -> Result<(), BackendError> {
-        if config.linear_attention.is_some() && trees.iter().any(|tree| !tree.is_empty()) {
-            let what = "drafts with linear attention, whose states cannot be taken back";
+        if config.recurrence.is_some() && trees.iter().any(|tree| !tree.is_empty()) {
+            let what = "drafts in recurrent layers, whose states cannot be taken back";
             return Err(BackendError::Unsupported(what.to_owned()));
         }
         if !trees.is_empty() && trees.len() != self.runs.len() {

@@ -1,6 +1,6 @@
 //! The operations that a step of a model consists of, which every backend implements ([`Step`]).
 
-use crate::model::{Config, KvHeads, LinearAttention, Pooling};
+use crate::model::{Config, KvHeads, LatentAttention, Pooling, Recurrence};
 
 /// An intermediate result: a row for each token of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,8 +9,17 @@ pub enum Slot {
     Hidden,
     /// Normed inputs of products.
     Normed,
-    /// Queries, keys and values of a token, one behind the other; of layers with linear attention, its gates and the numbers `b` and `a` behind them.
+    /// Queries, keys and values of a token, one behind the other; of layers with linear attention, its gates and the numbers `b` and `a` behind them. Of layers with a short convolution what their
+    /// first matrix gives. Of latent attention queries, or the row that they are products of, and what the cached row is made of.
     Heads,
+    /// Of latent attention with two products of queries: the normed row that the second one takes.
+    QueryRow,
+    /// Of latent attention with two products of queries: what the second one gives.
+    Queries,
+    /// Of latent attention: queries as they are multiplied with cached rows.
+    Absorbed,
+    /// Of latent attention: sums of the values of cached rows, head by head.
+    Weighed,
     /// What attention gives, head by head.
     Mixed,
     /// What attention or the feed-forward network adds to the residual stream.
@@ -37,10 +46,14 @@ pub enum Slot {
 
 impl Slot {
     /// Every slot.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Hidden,
         Self::Normed,
         Self::Heads,
+        Self::QueryRow,
+        Self::Queries,
+        Self::Absorbed,
+        Self::Weighed,
         Self::Mixed,
         Self::Delta,
         Self::Gates,
@@ -57,36 +70,46 @@ impl Slot {
     /// Elements of a row, in the layer in which it has most of them.
     pub fn width(self, config: &Config) -> usize {
         let local = config.local_heads.unwrap_or(config.heads_with(None));
-        let most = |heads, linear| self.width_with(config, (config.most_between(), heads, true), linear);
-        let linear = config.linear_attention.as_ref();
-        let of_linear = linear.map_or(0, |linear| most(local, Some(linear)));
-        of_linear.max(most(local, None)).max(most(config.heads_with(None), None))
+        let most =
+            |heads, recurrence| self.width_with(config, (config.most_between(), heads, true), recurrence);
+        let recurrent = config.recurrence.as_ref().map_or(0, |recurrence| most(local, Some(recurrence)));
+        recurrent.max(most(local, None)).max(most(config.heads_with(None), None))
     }
 
     /// Elements of a row in a layer.
     pub fn width_in(self, config: &Config, layer: usize) -> usize {
         let own_keys = config.layer[layer].keys_of.is_none();
         let sizes = (config.between(layer), config.heads_of(layer), own_keys);
-        self.width_with(config, sizes, config.linear_attention_of(layer))
+        self.width_with(config, sizes, config.recurrence_of(layer))
     }
 
     fn width_with(
         self,
         config: &Config,
         (between, heads, own_keys): (usize, KvHeads, bool),
-        linear: Option<&LinearAttention>,
+        recurrence: Option<&Recurrence>,
     ) -> usize {
+        let of_latent = |n: fn(&LatentAttention) -> usize| config.latent_attention.as_ref().map_or(0, n);
         match self {
             Self::Hidden | Self::Normed | Self::Delta => config.hidden,
-            Self::Heads if linear.is_some() => {
-                linear.map_or(0, |l| l.channels() + l.values() + 2 * l.value_heads)
+            Self::Heads if recurrence.is_some() => recurrence.map_or(0, |of| of.inputs()),
+            Self::Mixed if recurrence.is_some() => recurrence.map_or(0, |of| of.outputs()),
+            Self::Heads if config.latent_attention.is_some() => {
+                let query = of_latent(|l| l.query_rank.unwrap_or(0));
+                let queries =
+                    if query > 0 { query } else { config.heads * of_latent(LatentAttention::query) };
+                queries + config.head_dim
             }
-            Self::Mixed if linear.is_some() => linear.map_or(0, |l| l.values()),
             Self::Heads => {
                 let keys = if own_keys { heads.count * heads.dim } else { 0 };
                 config.heads * config.query_step(heads.dim) + 2 * keys
             }
+            Self::Mixed if config.latent_attention.is_some() => config.mixed(),
             Self::Mixed => config.heads * heads.dim,
+            Self::QueryRow => of_latent(|l| l.query_rank.unwrap_or(0)),
+            Self::Queries => config.heads * of_latent(|l| l.query_rank.map_or(0, |_| l.query())),
+            Self::Absorbed => config.latent_attention.map_or(0, |_| config.heads * config.head_dim),
+            Self::Weighed => config.heads * of_latent(|l| l.rank),
             Self::Gates if !config.gated => between,
             Self::Gates => 2 * between,
             Self::Activated => between,
@@ -108,6 +131,8 @@ pub enum NormWeight {
     Embedding,
     /// In front of a layer's attention.
     Attention(usize),
+    /// In front of the second product of a layer's queries.
+    Queries(usize),
     /// Behind a layer's attention; where the residual stream is normed, behind its sum with that.
     PostAttention(usize),
     /// In front of a layer's feed-forward network.
@@ -133,6 +158,8 @@ pub enum NormWeight {
 pub enum Linear {
     /// A layer's queries, keys and values; all that linear attention takes.
     Qkv(usize),
+    /// The second product of a layer's queries, if attention is latent and has two.
+    Queries(usize),
     /// A layer's attention output.
     AttentionOutput(usize),
     /// A layer's gates, if it has any, and what they are for.
@@ -153,7 +180,9 @@ impl Linear {
     /// The layer that the matrices are of.
     pub fn layer(self) -> Option<usize> {
         match self {
-            Self::Qkv(l) | Self::AttentionOutput(l) | Self::GateUp(l) | Self::Down(l) => Some(l),
+            Self::Qkv(l) | Self::Queries(l) | Self::AttentionOutput(l) | Self::GateUp(l) | Self::Down(l) => {
+                Some(l)
+            }
             Self::PerLayerGate(l) | Self::PerLayerOutput(l) => Some(l),
             Self::PerLayer | Self::Output => None,
         }
@@ -163,6 +192,7 @@ impl Linear {
     pub fn slots(self) -> [Slot; 2] {
         match self {
             Self::Qkv(_) => [Slot::Normed, Slot::Heads],
+            Self::Queries(_) => [Slot::QueryRow, Slot::Queries],
             Self::AttentionOutput(_) => [Slot::Mixed, Slot::Delta],
             Self::GateUp(_) => [Slot::Normed, Slot::Gates],
             Self::Down(_) => [Slot::Activated, Slot::Delta],
@@ -195,10 +225,12 @@ pub trait Step {
     fn renorm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
     /// Products of one input with several matrices; plus the biases of a layer's attention output and of its feed-forward network, where the model has any.
     fn linear(&mut self, linear: Linear) -> Result<(), Self::Error>;
-    /// Biases, norms and rotations of `Heads`; appends keys and values to the cache. Of linear attention the convolution, with what the cache keeps for it.
+    /// `QueryRow`: the norm of the first elements of `Heads`, in front of [`Linear::Queries`].
+    fn norm_queries(&mut self, layer: usize) -> Result<(), Self::Error>;
+    /// Biases, norms and rotations of `Heads`; appends keys and values to the cache. Of latent attention the cached rows and `Absorbed`. Of recurrent layers the convolution, with what the cache keeps for it.
     fn heads(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// `Mixed`: attention of the queries in `Heads` to the cache, and to the sinks of the layer's heads, where the model has sinks; times the sigmoid of gates, where
-    /// it has gates. Or [linear attention](LinearAttention), up to its output matrix, which changes the state in the cache.
+    /// it has gates. Or [latent attention](LatentAttention) of `Absorbed`, or what [recurrent layers](Recurrence) have in its place, up to their output matrix, which changes the state in the cache.
     fn attend(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// `Activated = gated(first half of Gates, second half)`; without gates, `gated(Gates, 1)`. Of the layer's width, see [`Config::between`].
     fn glu(&mut self, layer: usize) -> Result<(), Self::Error>;

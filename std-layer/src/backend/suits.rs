@@ -1,7 +1,7 @@
 //! Which models the kinds of backends can run, by their configurations alone. All errors are `Unsupported`.
 
 use super::BackendError;
-use crate::model::{Config, KvHeads, Norm};
+use crate::model::{Config, KvHeads, Norm, Recurrence};
 
 /// Refuses with the first of these reasons that applies.
 fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendError> {
@@ -26,6 +26,8 @@ fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
 /// Refuses models with parts or sizes that the kernels of CUDA and ROCm do not have.
 pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     check_for_gpus(config)?;
+    let latent = config.latent_attention;
+    let most = latent.map_or(256, |_| 576);
     let of_eight = |what: &str, n: usize| {
         let why = format!("{what} of {n} elements on a GPU: they must be a multiple of 8");
         (!n.is_multiple_of(8), why)
@@ -35,8 +37,8 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
         let keys = count * dim;
         refuse([
             (
-                dim > 256 || !dim.is_multiple_of(2),
-                format!("heads of {dim} elements on a GPU: they must be even, at most 256"),
+                dim > most || !dim.is_multiple_of(2),
+                format!("heads of {dim} elements on a GPU: they must be even, at most {most}"),
             ),
             (
                 !keys.is_multiple_of(4),
@@ -45,20 +47,31 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
             of_eight("the queries of a token", config.heads * dim),
         ])
     };
-    let size = config.linear_attention.map_or(0, |linear| linear.size);
+    let (keys_of_states, values, all_values) = match config.recurrence {
+        Some(Recurrence::Linear(of)) => (of.key_size, of.value_size, of.values()),
+        _ => (0, 0, 0),
+    };
     let states =
-        format!("heads of linear attention of {size} elements on a GPU: a multiple of 4, at most 128");
+        format!("linear attention with heads of {keys_of_states} and {values} elements on a GPU: at most 128, the first and all of the second a multiple of 4");
     let odd_network =
         config.layer.iter().filter_map(|layer| layer.intermediate).find(|n| !n.is_multiple_of(8));
     let expert = config.experts.map_or(0, |experts| experts.intermediate);
     let shared = config.experts.and_then(|experts| experts.shared);
     refuse([
-        (size > 128 || !size.is_multiple_of(4), states),
+        (
+            keys_of_states.max(values) > 128
+                || !(keys_of_states.is_multiple_of(4) && all_values.is_multiple_of(8)),
+            states,
+        ),
         of_eight("the residual stream", config.hidden),
         of_eight("the feed-forward network", odd_network.unwrap_or(config.intermediate)),
         of_eight("the network beside experts", shared.map_or(0, |shared| shared.intermediate)),
         of_eight("an expert's feed-forward network", expert),
         of_eight("embeddings for a layer", config.per_layer.unwrap_or(0)),
+        of_eight("what is not rotated of a query", latent.map_or(0, |latent| latent.plain)),
+        of_eight("latent rows", latent.map_or(0, |latent| latent.rank)),
+        of_eight("what a head of latent attention gives", latent.map_or(0, |latent| latent.values)),
+        of_eight("the latent row of queries", latent.and_then(|latent| latent.query_rank).unwrap_or(0)),
     ])?;
     config.windows().into_iter().try_for_each(of_heads)
 }
@@ -70,8 +83,11 @@ pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
     let n = config.per_layer.unwrap_or(0);
     let per_layer =
         format!("embeddings for a layer of {n} elements through wgpu: they must be a multiple of 32");
+    let given = if config.latent_attention.is_some() { config.mixed() } else { 0 };
+    let latent = format!("{given} numbers of latent attention through wgpu: they must be a multiple of 32");
     refuse([
         (others, "layer norms of what is added to the residual stream through wgpu".to_owned()),
         (!n.is_multiple_of(32), per_layer),
+        (!given.is_multiple_of(32), latent),
     ])
 }

@@ -3,7 +3,7 @@
 use gllm_kernels_core::{KernelError, MatMut};
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{ExpertWeights, HostWeights, LayerInput, Matrix, Network, NormWeights};
+use crate::model::{ExpertWeights, HostWeights, LayerInput, Matrix, Network, NormWeights, RecurrentWeights};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -13,6 +13,8 @@ pub(super) trait Upload<'a> {
     type Vector;
     /// The experts of a layer.
     type Experts;
+    /// Matrices of all heads of a layer.
+    type Heads;
 
     /// Matrices that multiply the same input; there may be none.
     fn product(&mut self, matrices: &[Matrix<'a>]) -> Result<Self::Product, BackendError>;
@@ -24,6 +26,8 @@ pub(super) trait Upload<'a> {
     fn vector(&mut self, numbers: &[f32]) -> Result<Self::Vector, BackendError>;
     /// The experts of a layer.
     fn experts(&mut self, of: &ExpertWeights<'a>) -> Result<Self::Experts, BackendError>;
+    /// Matrices of all heads of a layer, one of each, all of one shape and format.
+    fn heads(&mut self, matrices: &[Matrix<'a>]) -> Result<Self::Heads, BackendError>;
 }
 
 /// What a norm multiplies with, and what it adds.
@@ -55,20 +59,64 @@ impl<V> Normed<V> {
     }
 }
 
-/// What a layer with linear attention has beside its matrices.
+/// What a recurrent layer has beside its matrices.
 #[derive(Debug)]
-pub(super) struct LinearVectors<V> {
+pub(super) struct RecurrentVectors<V> {
     /// `taps x channels`.
     pub(super) convolution: V,
+    pub(super) convolution_bias: Option<V>,
+    pub(super) linear: Option<LinearVectors<V>>,
+}
+
+/// What a layer with linear attention has beside its matrices, and beside the convolution.
+#[derive(Debug)]
+pub(super) struct LinearVectors<V> {
     pub(super) decay_bias: V,
     pub(super) rate: V,
     pub(super) norm: V,
+    pub(super) skip: Option<V>,
+}
+
+impl<V> RecurrentVectors<V> {
+    fn upload<'a>(
+        to: &mut impl Upload<'a, Vector = V>,
+        of: &RecurrentWeights<'a>,
+    ) -> Result<Self, BackendError> {
+        let convolution = to.vector(&of.convolution)?;
+        let convolution_bias = of.convolution_bias.as_ref().map(|bias| to.vector(bias)).transpose()?;
+        let linear = match &of.linear {
+            Some(linear) => Some(LinearVectors {
+                decay_bias: to.vector(&linear.decay_bias)?,
+                rate: to.vector(&linear.rate)?,
+                norm: to.vector(&linear.norm)?,
+                skip: linear.skip.as_ref().map(|skip| to.vector(skip)).transpose()?,
+            }),
+            None => None,
+        };
+        Ok(Self { convolution, convolution_bias, linear })
+    }
+}
+
+/// What a layer with latent attention has beside the matrices of products.
+#[derive(Debug)]
+pub(super) struct Latent<V, H> {
+    /// The norm of what is cached.
+    pub(super) norm: V,
+    pub(super) keys: H,
+    pub(super) values: H,
+}
+
+/// A layer is asked for something that its kind does not have.
+fn other_kind(what: &str) -> BackendError {
+    BackendError::Unsupported(format!("{what} in a layer that has none"))
 }
 
 /// A layer's matrices and vectors.
 #[derive(Debug)]
-struct Layer<P, V, E> {
+struct Layer<P, V, E, H> {
     qkv: P,
+    /// Without matrices unless queries are two products.
+    queries: P,
     attention_output: P,
     /// Of the network that every token goes through; without matrices if there is none.
     gate_up: P,
@@ -84,18 +132,20 @@ struct Layer<P, V, E> {
     up_bias: Option<V>,
     down_bias: Option<V>,
     sinks: Option<V>,
-    linear: Option<LinearVectors<V>>,
+    recurrent: Option<RecurrentVectors<V>>,
     /// Gate and output of the layer's embeddings; without matrices if there are none.
     per_layer: [P; 2],
     post_per_layer: Option<Normed<V>>,
+    query_norm: Option<Normed<V>>,
+    latent: Option<Latent<V, H>>,
     /// Of router, experts, the network beside them, and behind the experts, if these have norms of their own.
     expert_norms: Option<[Normed<V>; 4]>,
 }
 
 /// A model's matrices and vectors on a device, except for its embedding. The parameters are the types of [`Upload`].
 #[derive(Debug)]
-pub(super) struct Tensors<P, V, E> {
-    layers: Vec<Layer<P, V, E>>,
+pub(super) struct Tensors<P, V, E, H> {
+    layers: Vec<Layer<P, V, E, H>>,
     output: P,
     output_norm: Option<Normed<V>>,
     embedding_norm: Option<Normed<V>>,
@@ -104,10 +154,10 @@ pub(super) struct Tensors<P, V, E> {
     per_layer_norm: Option<V>,
 }
 
-impl<P, V, E> Tensors<P, V, E> {
+impl<P, V, E, H> Tensors<P, V, E, H> {
     /// Brings a model to a device, layer by layer.
     pub(super) fn upload<'a>(
-        to: &mut impl Upload<'a, Product = P, Vector = V, Experts = E>,
+        to: &mut impl Upload<'a, Product = P, Vector = V, Experts = E, Heads = H>,
         weights: &HostWeights<'a>,
     ) -> Result<Self, BackendError> {
         let mut layers = Vec::with_capacity(weights.layers.len());
@@ -130,21 +180,24 @@ impl<P, V, E> Tensors<P, V, E> {
             let up_bias = optional(l.up_bias.as_deref())?;
             let down_bias = optional(l.down_bias.as_deref())?;
             let sinks = optional(l.sinks.as_deref())?;
-            let linear = match &l.linear {
-                Some(linear) => Some(LinearVectors {
-                    convolution: to.vector(&linear.convolution)?,
-                    decay_bias: to.vector(&linear.decay_bias)?,
-                    rate: to.vector(&linear.rate)?,
-                    norm: to.vector(&linear.norm)?,
-                }),
-                None => None,
-            };
+            let recurrent = l.recurrent.as_ref().map(|of| RecurrentVectors::upload(to, of)).transpose()?;
             let of_layer = |which: fn(&LayerInput<'a>) -> Matrix<'a>| l.per_layer.iter().map(which);
             let gate: Vec<_> = of_layer(|of| of.gate).collect();
             let out: Vec<_> = of_layer(|of| of.output).collect();
             let per_layer = [to.product(&gate)?, to.product(&out)?];
             let post = l.per_layer.as_ref().map(|of| &of.post_norm);
             let post_per_layer = Normed::upload(to, post, None)?;
+            let latent = match &l.latent {
+                Some(latent) => Some(Latent {
+                    norm: to.vector(&latent.norm)?,
+                    keys: to.heads(&latent.keys)?,
+                    values: to.heads(&latent.values)?,
+                }),
+                None => None,
+            };
+            let of_latent = l.latent.as_ref();
+            let query_norm = of_latent.and_then(|latent| latent.query_norm.as_ref());
+            let query: Vec<_> = of_latent.and_then(|latent| latent.query).into_iter().collect();
             let norms = l.experts.as_ref().and_then(|experts| experts.norms.as_ref());
             let mut of_experts =
                 |weight: &Vec<f32>| Ok::<_, BackendError>(Normed { weight: to.vector(weight)?, bias: None });
@@ -160,7 +213,8 @@ impl<P, V, E> Tensors<P, V, E> {
             let (whole, inputs) =
                 (l.q_norm.as_ref().is_some_and(|norm| norm.len() == l.q.rows()), l.inputs());
             layers.push(Layer {
-                qkv: if whole { to.apart(&inputs)? } else { to.product(&inputs)? },
+                qkv: if whole || latent.is_some() { to.apart(&inputs)? } else { to.product(&inputs)? },
+                queries: to.product(&query)?,
                 attention_output: to.product(&[l.output])?,
                 gate_up: to.product(&network)?,
                 down: to.product(&down)?,
@@ -175,9 +229,11 @@ impl<P, V, E> Tensors<P, V, E> {
                 up_bias,
                 down_bias,
                 sinks,
-                linear,
+                recurrent,
                 per_layer,
                 post_per_layer,
+                query_norm: Normed::upload(to, query_norm, None)?,
+                latent,
                 expert_norms,
             });
         }
@@ -195,6 +251,7 @@ impl<P, V, E> Tensors<P, V, E> {
     pub(super) fn linear(&self, linear: Linear) -> &P {
         match linear {
             Linear::Qkv(l) => &self.layers[l].qkv,
+            Linear::Queries(l) => &self.layers[l].queries,
             Linear::AttentionOutput(l) => &self.layers[l].attention_output,
             Linear::GateUp(l) => &self.layers[l].gate_up,
             Linear::Down(l) => &self.layers[l].down,
@@ -209,8 +266,8 @@ impl<P, V, E> Tensors<P, V, E> {
     pub(super) fn all_linear(&self) -> impl Iterator<Item = &P> {
         let of_layer = |l| {
             let per_layer = [Linear::PerLayerGate(l), Linear::PerLayerOutput(l)];
-            let usual = [Linear::Qkv(l), Linear::AttentionOutput(l), Linear::GateUp(l), Linear::Down(l)];
-            usual.into_iter().chain(per_layer)
+            let of_attention = [Linear::Qkv(l), Linear::Queries(l), Linear::AttentionOutput(l)];
+            of_attention.into_iter().chain([Linear::GateUp(l), Linear::Down(l)]).chain(per_layer)
         };
         let all = (0..self.layers.len()).flat_map(of_layer).chain([Linear::PerLayer, Linear::Output]);
         all.map(|linear| self.linear(linear))
@@ -239,6 +296,7 @@ impl<P, V, E> Tensors<P, V, E> {
             NormWeight::PostExperts(l) => return of_experts(l, 3),
             NormWeight::Embedding => &self.embedding_norm,
             NormWeight::Attention(l) => &self.layers[l].attention_norm,
+            NormWeight::Queries(l) => &self.layers[l].query_norm,
             NormWeight::PostAttention(l) => &self.layers[l].post_attention_norm,
             NormWeight::Ffn(l) => &self.layers[l].ffn_norm,
             NormWeight::PostFfn(l) => &self.layers[l].post_ffn_norm,
@@ -283,9 +341,31 @@ impl<P, V, E> Tensors<P, V, E> {
         }
     }
 
+    /// What a recurrent layer has beside its matrices.
+    ///
+    /// # Errors
+    /// `Unsupported` if the layer is another one.
+    pub(super) fn recurrent(&self, layer: usize) -> Result<&RecurrentVectors<V>, BackendError> {
+        self.layers[layer].recurrent.as_ref().ok_or_else(|| other_kind("a recurrence"))
+    }
+
     /// What a layer has for linear attention.
-    pub(super) fn linear_attention(&self, layer: usize) -> Option<&LinearVectors<V>> {
-        self.layers[layer].linear.as_ref()
+    ///
+    /// # Errors
+    /// `Unsupported` if the layer has none.
+    pub(super) fn linear_attention(&self, layer: usize) -> Result<&LinearVectors<V>, BackendError> {
+        self.recurrent(layer)?.linear.as_ref().ok_or_else(|| other_kind("linear attention"))
+    }
+
+    /// What a layer has for latent attention.
+    pub(super) fn latent(&self, layer: usize) -> Option<&Latent<V, H>> {
+        self.layers[layer].latent.as_ref()
+    }
+
+    /// The matrices of all heads of all layers with latent attention.
+    pub(super) fn all_heads(&self) -> impl Iterator<Item = &H> {
+        let latent = self.layers.iter().filter_map(|layer| layer.latent.as_ref());
+        latent.flat_map(|latent| [&latent.keys, &latent.values])
     }
 
     /// The sinks of a layer's heads.

@@ -179,9 +179,27 @@ impl KvCache {
     /// # Errors
     /// `Kernel` if the shape is none; `OutOfMemory`, `Driver`.
     pub fn new(context: &Context, shape: KvShape) -> Result<Self, CudaError> {
+        if shape.head_dim > 256 {
+            return Err(bad("head_dim", "at most 256"));
+        }
+        Self::with(context, shape, true)
+    }
+
+    /// The same without values: rows that are values, too, of one head of at most [`LATENT`](Self::LATENT) elements.
+    pub(crate) fn latent(context: &Context, shape: KvShape) -> Result<Self, CudaError> {
+        if shape.head_dim > Self::LATENT || shape.kv_heads != 1 {
+            return Err(bad("head_dim, kv_heads", "one head of at most 576 elements"));
+        }
+        Self::with(context, shape, false)
+    }
+
+    /// Elements that a row of latent attention may have.
+    pub(crate) const LATENT: usize = 576;
+
+    fn with(context: &Context, shape: KvShape, values: bool) -> Result<Self, CudaError> {
         let KvShape { format, pages, page_tokens, kv_heads, head_dim, scales } = shape;
-        if head_dim == 0 || head_dim > 256 || !head_dim.is_multiple_of(8) {
-            return Err(bad("head_dim", "a multiple of 8, at most 256"));
+        if head_dim == 0 || !head_dim.is_multiple_of(8) {
+            return Err(bad("head_dim", "a multiple of 8"));
         }
         if page_tokens == 0 || kv_heads == 0 {
             return Err(bad("page_tokens, kv_heads", "at least 1"));
@@ -196,12 +214,18 @@ impl KvCache {
         small("rows of the cache", area("rows of the cache", &[pages, page_tokens, kv_heads])?)?;
         let page = format.page_bytes(page_tokens * kv_heads, head_dim)?;
         let bytes = area("bytes of the cache", &[pages, page])?;
-        Ok(Self { shape, keys: Buffer::new(context, bytes)?, values: Buffer::new(context, bytes)? })
+        let of_values = if values { bytes } else { 0 };
+        Ok(Self { shape, keys: Buffer::new(context, bytes)?, values: Buffer::new(context, of_values)? })
     }
 
     /// The shape.
     pub fn shape(&self) -> KvShape {
         self.shape
+    }
+
+    /// Whether it has values beside keys.
+    pub(crate) fn has_values(&self) -> bool {
+        !self.values.is_empty() || self.keys.is_empty()
     }
 
     /// Copies the keys and values of page `from` to page `to`. Does not wait.
@@ -214,7 +238,7 @@ impl KvCache {
         if from == to {
             return Ok(());
         }
-        for all in [&self.keys, &self.values] {
+        for all in [&self.keys, &self.values].into_iter().filter(|all| !all.is_empty()) {
             // SAFETY: the cache is borrowed exclusively, and two pages do not overlap.
             let mut page = unsafe { all.place::<u8>(to, bytes)? };
             page.copy_from(stream, all.range(from..from + bytes)?)?;
@@ -418,7 +442,7 @@ impl Ops {
         };
         let kernel = (File::attention, Name("kv_move", "", ""));
         // SAFETY: the cache has its pages, which are checked by the kernel; whoever makes moves vouches that slots are those of pages.
-        unsafe { self.loader.launch(kernel, stream, geometry::kv_move(kv_heads), &args) }
+        unsafe { self.loader.launch(kernel, stream, geometry::kv_move(kv_heads, cache.has_values()), &args) }
     }
 
     /// Attention of one query per sequence and head over the tokens of its sequence: `y = sum_t p_t v_t`, `p` the softmax of

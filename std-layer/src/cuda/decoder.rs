@@ -4,14 +4,16 @@
 mod args;
 mod gate;
 mod pool;
+mod rows;
 
 use std::ops::Range;
 
 use gllm_kernels_core::{ElementType, RopePairing};
 
-pub(super) use args::{list, FormsArgs};
-use args::{AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, HeadsArgs, JoinRowsArgs, RowsArgs, NAMES};
+pub(super) use args::{list, FormsArgs, SegmentsArgs};
+use args::{AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, HeadsArgs, JoinRowsArgs, NAMES};
 pub(crate) use gate::Gated;
+pub(crate) use rows::Take;
 
 use super::attention::{DecodeArgs, KvCache, PageTables};
 use super::check::{aligned, area, bad, same_len, small};
@@ -300,6 +302,37 @@ impl Ops {
         how: Heads<'_>,
     ) -> Result<(), CudaError> {
         let shape = cache.shape();
+        let kv_heads = if how.keys { shape.kv_heads } else { 0 };
+        let (heads, dim, room) = (how.heads, how.dim, shape.head_dim);
+        let m = rows.lengths.len();
+        same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, room])?)?;
+        let widths = [heads, kv_heads, kv_heads].map(|n| n * dim);
+        if how.step < dim || (how.step > dim && how.bias.is_some()) {
+            return Err(bad("step", "at least head_dim, and no more with biases"));
+        }
+        let products = [heads * how.step, widths[1], widths[2]];
+        let bias = self.parts("bias", how.bias, widths)?;
+        let of_norm = |heads: usize| if how.each { heads * dim } else { dim * heads.min(1) };
+        let of_values = if how.values { of_norm(kv_heads) } else { 0 };
+        let mut norm = self.parts("norm", how.norm, [of_norm(heads), of_norm(kv_heads), of_values])?;
+        if !how.values {
+            norm[2] = 0;
+        }
+        let args = self.heads_args((cache, tables), rows, &how, (products, bias, norm))?;
+        let geometry = geometry::heads(m, heads + 2 * kv_heads, dim);
+        // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
+        unsafe { self.loader.launch(self.decoder("heads"), stream, geometry, &args) }
+    }
+
+    /// What kernels are told of rows of heads, which have so many elements, and of their biases and norms.
+    pub(super) fn heads_args(
+        &self,
+        (cache, tables): (&mut KvCache, PageTables<'_>),
+        rows: StepRows<'_>,
+        how: &Heads<'_>,
+        (widths, bias, norm): ([usize; 3], [Address; 3], [Address; 3]),
+    ) -> Result<HeadsArgs, CudaError> {
+        let shape = cache.shape();
         let table_rows = self.tables(cache, &tables)?;
         let kv_heads = if how.keys { shape.kv_heads } else { 0 };
         let (heads, dim, room) = (how.heads, how.dim, shape.head_dim);
@@ -308,25 +341,12 @@ impl Ops {
             return Err(bad("dim", "at most what the cache has of a head"));
         }
         same_len("sequences", rows.sequences.len(), m)?;
-        same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, room])?)?;
-        let widths = [heads, kv_heads, kv_heads].map(|n| n * dim);
-        if how.step < dim || (how.step > dim && how.bias.is_some()) {
-            return Err(bad("step", "at least head_dim, and no more with biases"));
-        }
-        let products = [heads * how.step, widths[1], widths[2]];
-        for ((x, stride), width) in how.x.iter().zip(products) {
+        for ((x, stride), width) in how.x.iter().zip(widths) {
             let need = m.saturating_sub(1) * stride + width;
             if *stride < width || (m > 0 && x.len() < need) {
                 return Err(CudaError::WrongSize { arg: "x", need, got: x.len() });
             }
             self.here(x.context())?;
-        }
-        let bias = self.parts("bias", how.bias, widths)?;
-        let of_norm = |heads: usize| if how.each { heads * dim } else { dim * heads.min(1) };
-        let of_values = if how.values { of_norm(kv_heads) } else { 0 };
-        let mut norm = self.parts("norm", how.norm, [of_norm(heads), of_norm(kv_heads), of_values])?;
-        if !how.values {
-            norm[2] = 0;
         }
         if !how.rot_dim.is_multiple_of(2) || how.rot_dim > dim {
             return Err(bad("rot_dim", "even and at most head_dim"));
@@ -339,7 +359,7 @@ impl Ops {
         }
         self.here(how.queries.context())?;
         let (keys, values) = cache.places();
-        let args = HeadsArgs {
+        Ok(HeadsArgs {
             x: how.x.map(|x| x.0.address()),
             bias,
             norm,
@@ -381,10 +401,7 @@ impl Ops {
                 KvFormat::E4m3 => return Err(bad("cache", "one of 16 or 32 bits, or of codes of 8")),
             },
             eps: how.eps,
-        };
-        let geometry = geometry::heads(m, heads + 2 * kv_heads, dim);
-        // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
-        unsafe { self.loader.launch(self.decoder("heads"), stream, geometry, &args) }
+        })
     }
 
     /// Elements of the partial results of so many rows.
@@ -397,11 +414,12 @@ impl Ops {
         area("partial results", &[rows, heads, pieces, head_dim + 2])
     }
 
-    fn attend_args(
+    /// What kernels are told of attention, if rows of the cache, or partial results, have so many elements.
+    pub(super) fn attend_args(
         &self,
         (cache, tables): (&KvCache, PageTables<'_>),
         how: &Attend<'_>,
-        partial: Address,
+        (partial, dim): (Address, usize),
     ) -> Result<DecodeArgs, CudaError> {
         let table_rows = self.tables(cache, &tables)?;
         let shape = cache.shape();
@@ -410,7 +428,6 @@ impl Ops {
         }
         let queries = how.rows.lengths.len();
         same_len("sequences", how.rows.sequences.len(), queries)?;
-        same_len("queries", how.queries.len(), area("elements", &[queries, how.heads, shape.head_dim])?)?;
         for context in [how.rows.lengths.context(), how.rows.sequences.context(), how.queries.context()] {
             self.here(context)?;
         }
@@ -433,7 +450,7 @@ impl Ops {
             rows: small("rows of tables", table_rows)?,
             heads: small("heads", how.heads)?,
             kv_heads: small("kv_heads", shape.kv_heads)?,
-            dim: small("head_dim", shape.head_dim)?,
+            dim: small("head_dim", dim)?,
             page_tokens: small("page_tokens", shape.page_tokens)?,
             table_len: small("numbers of a table", tables.len)?,
             pages: small("pages", shape.pages)?,
@@ -465,7 +482,8 @@ impl Ops {
             Self::partial_len(queries, how.heads, how.pieces, shape.head_dim)?,
         )?;
         self.here(partial.context())?;
-        let mut args = self.attend_args(cache, how, partial.address())?;
+        same_len("queries", how.queries.len(), area("elements", &[queries, how.heads, shape.head_dim])?)?;
+        let mut args = self.attend_args(cache, how, (partial.address(), shape.head_dim))?;
         let sizes = (queries, how.heads, how.pieces);
         let (kernel, geometry, together) = self.decode_kernel(&shape, sizes, how.halves)?;
         args.together = together;
@@ -473,68 +491,35 @@ impl Ops {
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// Joins what [`decoder_attend`](Self::decoder_attend) left of `rows`, or of all.
+    /// Joins what [`decoder_attend`](Self::decoder_attend), or [`latent_attend`](Self::latent_attend), left of `rows`, or of all: `values` elements of each head, of which as many
+    /// go on as `to` has columns for.
     pub(crate) fn decoder_join(
         &self,
         stream: &Stream,
         cache: (&KvCache, PageTables<'_>),
         how: &Attend<'_>,
-        (partial, rows): (View<'_, f32>, Option<View<'_, u32>>),
+        (partial, values, rows): (View<'_, f32>, usize, Option<View<'_, u32>>),
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
-        let shape = cache.0.shape();
         let queries = how.rows.lengths.len();
-        same_len(
-            "partial",
-            partial.len(),
-            Self::partial_len(queries, how.heads, how.pieces, shape.head_dim)?,
-        )?;
+        same_len("partial", partial.len(), Self::partial_len(queries, how.heads, how.pieces, values)?)?;
         // Elements of a head that go on.
         let dim = super::check::rows(to.cols, how.heads)?;
-        if dim > shape.head_dim {
-            return Err(bad("cols", "at most what the cache has of the heads"));
+        if dim > values {
+            return Err(bad("cols", "at most what pieces have of the heads"));
         }
         self.here(partial.context())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         let m = rows.map_or(queries, |rows| rows.len());
         let geometry = geometry::join_rows(m, to.cols);
         let args = JoinRowsArgs {
-            decode: self.attend_args(cache, how, partial.address())?,
+            decode: self.attend_args(cache, how, (partial.address(), values))?,
             rows: rows.map_or(0, |rows| rows.address()),
             out: to.args(self, m)?,
             dim: small("head_dim", dim)?,
         };
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("join"), stream, geometry, &args) }
-    }
-
-    /// Rows as they are, or those that `rows` names. Of each `room` elements of a row `dim` go on.
-    pub(crate) fn decoder_rows(
-        &self,
-        stream: &Stream,
-        (x, rows): (View<'_, f32>, Option<View<'_, u32>>),
-        (dim, room): (usize, usize),
-        to: Forms<'_>,
-    ) -> Result<(), CudaError> {
-        if dim > room {
-            return Err(bad("dim", "at most `room`"));
-        }
-        let all = super::check::rows(x.len(), super::check::rows(to.cols, dim)? * room)?;
-        self.here(x.context())?;
-        aligned("x", x.address())?;
-        rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
-        let m = rows.map_or(all, |rows| rows.len());
-        let geometry = geometry::fours(m, to.cols);
-        let (dim, room) = if dim == room { (0, 0) } else { (dim, room) };
-        let args = RowsArgs {
-            x: x.address(),
-            rows: rows.map_or(0, |rows| rows.address()),
-            out: to.args(self, m)?,
-            dim: small("dim", dim)?,
-            room: small("room", room)?,
-        };
-        // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
-        unsafe { self.loader.launch(self.decoder("rows"), stream, geometry, &args) }
     }
 
     /// `x = cap tanh(x / cap)`.

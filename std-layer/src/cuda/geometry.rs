@@ -2,6 +2,7 @@
 
 use std::ffi::c_uint;
 
+use super::attention::KvCache;
 use super::error::{Capability, CudaError};
 
 /// How many blocks of how many threads, with how many bytes of shared memory each.
@@ -154,14 +155,19 @@ pub(crate) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
 }
 
 /// The rule of linear attention: a block a head of values and a row, in which up to four threads share each row of the state.
-pub(crate) fn rule(rows: usize, heads: usize, size: usize) -> Geometry {
-    let lanes = size.div_ceil(32).next_power_of_two();
-    Geometry { grid: [heads, rows, 1], threads: (size * lanes).next_multiple_of(32), shared: 0 }
+pub(crate) fn rule(rows: usize, heads: usize, [key_size, value_size]: [usize; 2]) -> Geometry {
+    let lanes = key_size.div_ceil(32).next_power_of_two();
+    Geometry { grid: [heads, rows, 1], threads: (value_size * lanes).next_multiple_of(32), shared: 0 }
 }
 
-/// Four columns a thread, in blocks of 1024 columns, and a number for each head.
+/// A thread a channel of a row.
+pub(crate) fn keep(rows: usize, channels: usize) -> Geometry {
+    Geometry { grid: [rows, channels.div_ceil(256), 1], threads: 256, shared: 0 }
+}
+
+/// Four columns a thread, in blocks of 1024 columns; a number for each head, and where warps meet.
 pub(crate) fn gates(rows: usize, cols: usize, heads: usize) -> Geometry {
-    Geometry { shared: heads * F32, ..fours(rows, cols) }
+    Geometry { shared: (heads + 32) * F32, ..fours(rows, cols) }
 }
 
 /// A thread a row.
@@ -174,9 +180,21 @@ pub(crate) fn kv_append(tokens: usize) -> Geometry {
     Geometry { grid: [tokens, 1, 1], threads: 256, shared: 0 }
 }
 
-/// A block for the keys, and one for the values, of each head.
-pub(crate) fn kv_move(kv_heads: usize) -> Geometry {
-    Geometry { grid: [kv_heads, 2, 1], threads: 128, shared: 0 }
+/// A block for the keys of each head, and one for its values if there are any.
+pub(crate) fn kv_move(kv_heads: usize, values: bool) -> Geometry {
+    Geometry { grid: [kv_heads, 1 + usize::from(values), 1], threads: 128, shared: 0 }
+}
+
+/// A block for what is cached of a row, whose numbers meet in shared memory, and blocks of eight warps for its heads.
+pub(crate) fn latent_rows(rows: usize, heads: usize, row: usize) -> Geometry {
+    let shared = (row.next_multiple_of(32) + 32) * F32;
+    Geometry { grid: [rows, 1 + heads.div_ceil(8), 1], threads: 256, shared }
+}
+
+/// Latent attention: a block has 16 heads of a query and 16 rows of the cache, and where these are.
+pub(crate) fn latent((queries, parts): (usize, usize), heads: usize) -> Geometry {
+    let shared = 16 * (KvCache::LATENT * F32 + 2 * size_of::<u32>());
+    Geometry { grid: [parts, heads.div_ceil(16), queries], threads: 256, shared }
 }
 
 /// Parts of the tokens of each sequence that there is room for: of 256 or more.

@@ -114,7 +114,7 @@ fn elements_and_rows() {
         }
         check("embed", embed(n, m), [Tiles(n, 1), Tiles(m.min(1), 1), ONE]);
         check("kv_append", kv_append(n), [Tiles(n, 1), ONE, ONE]);
-        check("kv_move", kv_move(n), [Tiles(n, 1), Tiles(2, 1), ONE]);
+        check("kv_move", kv_move(n, true), [Tiles(n, 1), Tiles(2, 1), ONE]);
         check("sample", sample(n, m), [Tiles(n, 1), Tiles(m, SCORES_OF_BLOCK), ONE]);
         check("log_probabilities", log_probabilities(n), [Tiles(n, 1), ONE, ONE]);
         check("by_fours", by_fours(n, m), [Tiles(n, 1), ONE, ONE]);
@@ -124,7 +124,7 @@ fn elements_and_rows() {
         check("fours", fours(n, m), [Tiles(n, 1), Tiles(m, 1024), ONE]);
         check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), Tiles(m, 4), ONE]);
         let (heads, size) = (1 + s.below(256), 4 * (1 + s.below(32)));
-        let geometry = rule(n, heads, size);
+        let geometry = rule(n, heads, [size; 2]);
         check("rule", geometry, [Tiles(heads, 1), Tiles(n, 1), ONE]);
         // A thread has 32 numbers at most, and the lanes of a row are in the same warp.
         let lanes = if size > 64 {
@@ -264,6 +264,10 @@ fn attention() {
             // What two warps leave.
             assert!(geometry.shared >= 2 * 16 * (width + 4) * 4);
         }
+        let latent = latent((sequences, parts), heads);
+        check("latent", latent, [Tiles(parts, 1), Tiles(heads, 16), Tiles(sequences, 1)]);
+        let rows = latent_rows(sequences, heads, dim);
+        check("latent_rows", rows, [Tiles(sequences, 1), Tiles(heads + 8, 8), ONE]);
         check("join", join(sequences * heads, dim), [Tiles(sequences * heads, 1), Tiles(dim, 32), ONE]);
         for dim in [64, 80, 96, 128, 256] {
             let rows = if dim <= 128 { 128 } else { 64 };

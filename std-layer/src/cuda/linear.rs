@@ -1,4 +1,4 @@
-//! Linear attention by the gated delta rule, and gates of attention.
+//! Recurrent layers, and gates of attention.
 
 use super::attention::PageTables;
 use super::check::{aligned, area, bad, same_len, small};
@@ -11,9 +11,9 @@ use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::Ops;
-use crate::model::LinearAttention;
+use crate::model::{LinearAttention, Recurrence, Rule};
 
-/// Elements of a head, at most: four threads share a row of its state, with up to 32 numbers each.
+/// Elements of a head of keys, at most: four threads share a row of its state, with up to 32 numbers each. Of a head of values there may be as many rows.
 pub(crate) const MAX_SIZE: usize = 128;
 
 #[derive(Clone, Copy)]
@@ -27,10 +27,10 @@ struct LayerArgs {
     table_rows: u32,
     table_len: u32,
     pages: u32,
-    key_heads: u32,
-    value_heads: u32,
-    size: u32,
+    channels: u32,
     taps: u32,
+    state: u32,
+    factor: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -39,9 +39,21 @@ struct ConvolveArgs {
     layer: LayerArgs,
     x: Address,
     w: Address,
+    bias: Address,
     y: Address,
     stride: u32,
+    size: u32,
+    key_heads: u32,
+    activated: u32,
     eps: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct KeepArgs {
+    layer: LayerArgs,
+    x: Address,
+    stride: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -54,9 +66,14 @@ struct RuleArgs {
     a: Address,
     bias: Address,
     rate: Address,
+    skip: Address,
     y: Address,
     decay_heads: u32,
     tiled: u32,
+    key_heads: u32,
+    value_heads: u32,
+    key_size: u32,
+    value_size: u32,
     stride: u32,
     strides: [u32; 2],
 }
@@ -68,6 +85,8 @@ struct GatesArgs {
     rows: Address,
     gates: Address,
     norm: Address,
+    norm_step: u32,
+    kind: u32,
     out: FormsArgs,
     dim: u32,
     room: u32,
@@ -79,6 +98,8 @@ struct GatesArgs {
 // SAFETY: as in linear.cu.
 unsafe impl Arguments for ConvolveArgs {}
 // SAFETY: as in linear.cu.
+unsafe impl Arguments for KeepArgs {}
+// SAFETY: as in linear.cu.
 unsafe impl Arguments for RuleArgs {}
 // SAFETY: as in linear.cu.
 unsafe impl Arguments for GatesArgs {}
@@ -86,24 +107,39 @@ unsafe impl Arguments for GatesArgs {}
 /// Rows of numbers, and how far one is from the next.
 pub(crate) type Strided<'a> = (View<'a, f32>, usize);
 
-/// A layer with linear attention, in a step.
+/// A recurrent layer, in a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LinearLayer<'a> {
-    pub(crate) of: &'a LinearAttention,
+pub(crate) struct RecurrentLayer<'a> {
+    pub(crate) of: &'a Recurrence,
     /// Of each sequence the page that is its state.
     pub(crate) tables: PageTables<'a>,
     pub(crate) rows: StepRows<'a>,
-    /// Channels, as products left them.
+    /// Channels, as products left them; of a short convolution all that they gave.
     pub(crate) x: Strided<'a>,
 }
 
 /// What the rule takes beside the results of the convolution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decays<'a> {
-    /// The numbers `b` of each head of values, and `a`.
-    pub(crate) numbers: [Strided<'a>; 2],
+    /// The numbers `b` of each head of values, if there are any, and `a`.
+    pub(crate) numbers: (Option<Strided<'a>>, Strided<'a>),
     pub(crate) bias: View<'a, f32>,
     pub(crate) rate: View<'a, f32>,
+    /// Of each head the factor of its values in its results, if they have any there.
+    pub(crate) skip: Option<View<'a, f32>>,
+}
+
+/// What becomes of numbers of heads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GateKind<'a> {
+    /// Times the sigmoid of gates.
+    Sigmoid,
+    /// The norm of each head with this weight, times SiLU of gates.
+    NormThenSilu(View<'a, f32>),
+    /// The norm of what is times SiLU of gates, with a weight for each number of a row.
+    SiluThenNorm(View<'a, f32>),
+    /// Times gates.
+    Times,
 }
 
 /// Heads whose numbers are multiplied by gates.
@@ -118,8 +154,8 @@ pub(crate) struct Gates<'a> {
     /// Gates of the same rows, and how far those of a head are behind those of the head before.
     pub(crate) gates: Strided<'a>,
     pub(crate) step: usize,
-    /// The weight of the norm of each head, if it is normed, and what that adds to the mean of squares.
-    pub(crate) norm: Option<View<'a, f32>>,
+    pub(crate) kind: GateKind<'a>,
+    /// What norms add to the mean of squares.
     pub(crate) eps: f32,
 }
 
@@ -130,6 +166,7 @@ fn kernel(name: &'static str) -> (File, Name) {
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
     let all = [
         ("convolve", size_of::<ConvolveArgs>()),
+        ("keep", size_of::<KeepArgs>()),
         ("rule", size_of::<RuleArgs>()),
         ("gates", size_of::<GatesArgs>()),
     ];
@@ -155,11 +192,7 @@ impl Ops {
         small("stride", stride)
     }
 
-    fn layer_args(&self, states: &Buffer<f32>, layer: &LinearLayer<'_>) -> Result<LayerArgs, CudaError> {
-        let LinearAttention { key_heads, value_heads, size, taps, .. } = *layer.of;
-        if size > MAX_SIZE || !size.is_multiple_of(4) {
-            return Err(bad("size", "a multiple of 4, and at most 128"));
-        }
+    fn layer_args(&self, states: &Buffer<f32>, layer: &RecurrentLayer<'_>) -> Result<LayerArgs, CudaError> {
         let m = layer.rows.lengths.len();
         same_len("sequences", layer.rows.sequences.len(), m)?;
         let contexts =
@@ -167,7 +200,8 @@ impl Ops {
         for context in contexts.into_iter().chain([states.context()]) {
             self.here(context)?;
         }
-        let pages = super::check::rows(states.len(), layer.of.state())?;
+        let (state, channels) = (layer.of.state(), layer.of.channels());
+        let pages = super::check::rows(states.len(), state)?;
         let states = states.address();
         aligned("states", states)?;
         Ok(LayerArgs {
@@ -179,34 +213,82 @@ impl Ops {
             table_rows: small("rows of tables", layer.tables.rows()?)?,
             table_len: small("numbers of a table", layer.tables.len)?,
             pages: small("states", pages)?,
-            key_heads: small("heads of keys", key_heads)?,
-            value_heads: small("heads of values", value_heads)?,
-            size: small("size", size)?,
-            taps: small("taps", taps)?,
+            channels: small("channels", channels)?,
+            taps: small("taps", layer.of.taps())?,
+            state: small("numbers of a state", state)?,
+            factor: match layer.of {
+                Recurrence::Linear(_) => 0,
+                Recurrence::Convolution(_) => small("channels", 2 * channels)?,
+            },
         })
     }
 
-    /// The convolution of a layer's channels, and the norms of its queries and keys. Rows without a state give zeros.
+    /// The channels of rows, and what else is convolved.
+    fn channels(&self, layer: &RecurrentLayer<'_>) -> Result<(Address, u32), CudaError> {
+        let cols = match layer.of {
+            Recurrence::Linear(of) => of.channels(),
+            Recurrence::Convolution(_) => layer.of.inputs(),
+        };
+        let stride = self.strided("x", layer.x, [layer.rows.lengths.len(), cols])?;
+        Ok((layer.x.0.address(), stride))
+    }
+
+    /// The convolution of a layer's channels; of linear attention also SiLU, and the norms of queries and keys. Rows without a state give zeros.
     pub(crate) fn linear_convolve(
         &self,
         stream: &Stream,
         states: &Buffer<f32>,
-        layer: LinearLayer<'_>,
-        (w, eps): (View<'_, f32>, f32),
+        layer: RecurrentLayer<'_>,
+        (w, bias, eps): (View<'_, f32>, Option<View<'_, f32>>, f32),
         y: ViewMut<'_, f32>,
     ) -> Result<(), CudaError> {
         let args = self.layer_args(states, &layer)?;
         let (m, channels) = (layer.rows.lengths.len(), layer.of.channels());
-        let stride = self.strided("x", layer.x, [m, channels])?;
-        same_len("w", w.len(), layer.of.taps * channels)?;
+        let (x, stride) = self.channels(&layer)?;
+        same_len("w", w.len(), layer.of.taps() * channels)?;
         same_len("y", y.len(), area("channels", &[m, channels])?)?;
         self.here(w.context())?;
         self.here(y.context())?;
-        let x = layer.x.0.address();
-        let args = ConvolveArgs { layer: args, x, w: w.address(), y: y.address(), stride, eps };
-        let geometry = geometry::heads(m, channels / layer.of.size, 0);
+        if let Some(bias) = bias {
+            same_len("bias", bias.len(), channels)?;
+            self.here(bias.context())?;
+        }
+        let (size, key_heads, activated) = match layer.of {
+            Recurrence::Linear(of) if of.key_size > MAX_SIZE => return Err(bad("size", "at most 128")),
+            Recurrence::Linear(of) if of.normed_heads() > 0 => (of.key_size, of.key_heads, true),
+            Recurrence::Linear(_) => (MAX_SIZE, 0, true),
+            Recurrence::Convolution(_) => (MAX_SIZE, 0, false),
+        };
+        let args = ConvolveArgs {
+            layer: args,
+            x,
+            w: w.address(),
+            bias: bias.map_or(0, |bias| bias.address()),
+            y: y.address(),
+            stride,
+            size: small("size", size)?,
+            key_heads: small("heads of keys", key_heads)?,
+            activated: activated.into(),
+            eps,
+        };
+        let geometry = geometry::heads(m, channels.div_ceil(size), 0);
         // SAFETY: the arguments were checked; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("convolve"), stream, geometry, &args) }
+    }
+
+    /// Behind a short convolution: keeps what that of the next token reads, of all sequences that have rows.
+    pub(crate) fn linear_keep(
+        &self,
+        stream: &Stream,
+        states: &mut Buffer<f32>,
+        layer: RecurrentLayer<'_>,
+    ) -> Result<(), CudaError> {
+        let args = self.layer_args(states, &layer)?;
+        let (x, stride) = self.channels(&layer)?;
+        let geometry = geometry::keep(layer.rows.lengths.len(), layer.of.channels());
+        let args = KeepArgs { layer: args, x, stride };
+        // SAFETY: the arguments were checked, and the states are borrowed alone; sequences and pages are checked by the kernel.
+        unsafe { self.loader.launch(kernel("keep"), stream, geometry, &args) }
     }
 
     /// The rule of a layer, of what the convolution gave: changes the states of all sequences that have rows. Rows without a state give zeros.
@@ -214,55 +296,79 @@ impl Ops {
         &self,
         stream: &Stream,
         states: &mut Buffer<f32>,
-        layer: LinearLayer<'_>,
+        layer: RecurrentLayer<'_>,
         (convolved, decays): (View<'_, f32>, Decays<'_>),
         y: ViewMut<'_, f32>,
     ) -> Result<(), CudaError> {
         let args = self.layer_args(states, &layer)?;
-        let LinearAttention { value_heads, size, decay_heads, tiled, .. } = *layer.of;
-        let (m, channels) = (layer.rows.lengths.len(), layer.of.channels());
+        let Recurrence::Linear(of) = layer.of else {
+            return Err(bad("layer", "one with linear attention"));
+        };
+        let LinearAttention { rule, key_heads, value_heads, key_size, value_size, tiled, .. } = *of;
+        if key_size > MAX_SIZE || !key_size.is_multiple_of(4) {
+            return Err(bad("size of keys", "a multiple of 4, and at most 128"));
+        }
+        if value_size > MAX_SIZE || !of.values().is_multiple_of(4) {
+            return Err(bad("size of values", "at most 128, and that of all heads a multiple of 4"));
+        }
+        let (m, channels) = (layer.rows.lengths.len(), of.channels());
         same_len("convolved", convolved.len(), area("channels", &[m, channels])?)?;
-        same_len("y", y.len(), area("values", &[m, layer.of.values()])?)?;
-        let stride = self.strided("x", layer.x, [m, channels])?;
-        // The last numbers that a head looks at.
-        let cols = layer.of.decay_of(value_heads - 1)[0] + 1;
-        let [b, a] = decays.numbers;
-        let strides = [self.strided("b", b, [m, cols])?, self.strided("a", a, [m, cols])?];
+        same_len("y", y.len(), area("values", &[m, of.values()])?)?;
+        let (x, stride) = self.channels(&layer)?;
+        let (decay_heads, last) = match rule {
+            Rule::Delta { decay_heads } => (decay_heads, of.numbers() - decay_heads),
+            Rule::StateSpace => (1, value_heads),
+        };
+        let (b, a) = decays.numbers;
+        let b = match (rule, b) {
+            (Rule::Delta { .. }, Some(b)) => (b.0.address(), self.strided("b", b, [m, last])?),
+            (Rule::StateSpace, None) => (0, 0),
+            _ => return Err(bad("b", "numbers for the delta rule alone")),
+        };
+        let strides = [b.1, self.strided("a", a, [m, last])?];
+        if let Some(skip) = decays.skip {
+            same_len("skip", skip.len(), value_heads)?;
+            self.here(skip.context())?;
+        }
         for (arg, view) in [("bias", decays.bias), ("rate", decays.rate)] {
             same_len(arg, view.len(), value_heads)?;
             self.here(view.context())?;
         }
         self.here(convolved.context())?;
         self.here(y.context())?;
-        let x = layer.x.0.address();
         aligned("convolved", convolved.address())?;
         let args = RuleArgs {
             layer: args,
             x,
             convolved: convolved.address(),
-            b: b.0.address(),
+            b: b.0,
             a: a.0.address(),
             bias: decays.bias.address(),
             rate: decays.rate.address(),
+            skip: decays.skip.map_or(0, |skip| skip.address()),
             y: y.address(),
             decay_heads: small("decay_heads", decay_heads)?,
             tiled: tiled.into(),
+            key_heads: small("heads of keys", key_heads)?,
+            value_heads: small("heads of values", value_heads)?,
+            key_size: small("size of keys", key_size)?,
+            value_size: small("size of values", value_size)?,
             stride,
             strides,
         };
-        let geometry = geometry::rule(m, value_heads, size);
+        let geometry = geometry::rule(m, value_heads, [key_size, value_size]);
         // SAFETY: the arguments were checked, and the states are borrowed alone; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("rule"), stream, geometry, &args) }
     }
 
-    /// Heads times the sigmoid of their gates; of heads that are normed, times the gates, too.
+    /// Heads and their gates.
     pub(crate) fn linear_gates(
         &self,
         stream: &Stream,
         how: Gates<'_>,
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
-        let Gates { x, dim, room, rows, gates, step, norm, eps } = how;
+        let Gates { x, dim, room, rows, gates, step, kind, eps } = how;
         if dim == 0 || dim > room || dim > step || !to.cols.is_multiple_of(dim) {
             return Err(bad(
                 "dim",
@@ -272,8 +378,14 @@ impl Ops {
         let heads = to.cols / dim;
         let all = super::check::rows(x.len(), area("elements of a row", &[heads, room])?)?;
         let stride = self.strided("gates", gates, [all, (heads - 1) * step + dim])?;
+        let (kind, norm, norm_step) = match kind {
+            GateKind::Sigmoid => (0, None, 0),
+            GateKind::NormThenSilu(norm) => (1, Some(norm), 0),
+            GateKind::SiluThenNorm(norm) => (2, Some(norm), dim),
+            GateKind::Times => (3, None, 0),
+        };
         if let Some(norm) = norm {
-            same_len("norm", norm.len(), dim)?;
+            same_len("norm", norm.len(), (heads - 1) * norm_step + dim)?;
             self.here(norm.context())?;
         }
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
@@ -284,6 +396,8 @@ impl Ops {
             rows: rows.map_or(0, |rows| rows.address()),
             gates: gates.0.address(),
             norm: norm.map_or(0, |norm| norm.address()),
+            norm_step: small("dim", norm_step)?,
+            kind,
             out: to.args(self, m)?,
             dim: small("dim", dim)?,
             room: small("room", room)?,

@@ -28,6 +28,7 @@ mod gemv;
 pub(crate) mod geometry;
 mod grouped;
 mod kernels;
+pub(crate) mod latent;
 mod lifetime;
 pub(crate) mod linear;
 mod memory;

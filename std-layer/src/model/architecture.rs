@@ -48,6 +48,12 @@ pub enum Architecture {
     Granite,
     /// Mixtures of experts of Granite 3 and 4, but for hybrids.
     GraniteMoe,
+    /// Hybrids of Granite 4.
+    GraniteHybrid,
+    /// Nemotron-H and Nemotron Nano 2.
+    NemotronH,
+    /// Mixtures of experts of Nemotron 3.
+    NemotronHMoe,
     /// GLM 4.5, 4.6 and 4.7.
     Glm4Moe,
     /// Mixtures of experts of Ernie 4.5.
@@ -60,6 +66,10 @@ pub enum Architecture {
     MiniMaxM2,
     /// Ling 1 and Ring 1.
     BailingMoe,
+    /// DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash and others with their attention.
+    DeepSeek2,
+    /// Mistral 4.
+    Mistral4,
     /// MiniCPM 1, 2 and 4.
     MiniCpm,
     /// GLM 4 from 2024.
@@ -92,6 +102,10 @@ pub enum Architecture {
     GptNeoX,
     /// Falcon with one head of keys, such as Falcon 7B.
     Falcon,
+    /// LFM2 and 2.5.
+    Lfm2,
+    /// Mixtures of experts of LFM2.
+    Lfm2Moe,
     /// Nemotron 4 and Minitron.
     Nemotron,
     /// AFM of Arcee.

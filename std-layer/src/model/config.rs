@@ -5,9 +5,11 @@
 
 use std::borrow::Cow;
 
-use gllm_kernels_core::{RopeFreqs, RopePairing, RopeScaling};
+use gllm_kernels_core::{KvHead, RopeFreqs, RopePairing, RopeScaling};
 
 use super::architecture::{Architecture, Gate, Scoring};
+use super::latent::LatentAttention;
+use super::recurrence::Recurrence;
 
 /// What norms compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,69 +149,6 @@ pub struct Shared {
     pub gated: bool,
 }
 
-/// Linear attention by the gated delta rule: instead of keys and values of all positions a layer keeps a matrix `S` for each head of values, to which each
-/// token adds, and which forgets. (Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024.)
-///
-/// Of a token, `x` being its normed row of the residual stream:
-/// ```text
-/// c            = q, k, v = linear(x)                         one row of (2 key_heads + value_heads) * size channels
-/// c            = silu(sum over j of convolution[j] * c[j])   of this token and the taps - 1 before it, channel by channel
-/// q, k         = q / sqrt(|q|^2 + eps), k / sqrt(|k|^2 + eps)                of each head
-/// beta, decay  = sigmoid(b(x)), exp(rate * ln(1 + exp(a(x) + bias)))        numbers of each head of values; rate < 0
-/// S            = decay S;   S = S + beta (v - S k) k^T       size x size, with the q and k of the head of keys that belongs to it
-/// y            = norm(S q / sqrt(size)) * silu(gates(x))     the RMS norm of each head
-/// a            = output(y)
-/// ```
-/// In front of the first token `S` and what the convolution reads are 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LinearAttention {
-    /// Heads of queries and of keys.
-    pub key_heads: usize,
-    /// Heads of values; a multiple of `key_heads`.
-    pub value_heads: usize,
-    /// Elements of each head.
-    pub size: usize,
-    /// Tokens that the convolution reads: 2 to 8.
-    pub taps: usize,
-    /// Whether head `h` of values belongs to head `h % key_heads` of keys. Otherwise heads of values that belong to the same follow each other: to head
-    /// `h / (value_heads / key_heads)`.
-    pub tiled: bool,
-    /// Numbers `b` of so many heads of values are followed by the numbers `a` of the same: all of them, or those of a head of keys.
-    pub decay_heads: usize,
-}
-
-impl LinearAttention {
-    /// Channels that are convolved: queries, keys and values.
-    pub fn channels(&self) -> usize {
-        (2 * self.key_heads + self.value_heads) * self.size
-    }
-
-    /// Elements of all heads of values.
-    pub fn values(&self) -> usize {
-        self.value_heads * self.size
-    }
-
-    /// The head of keys that a head of values belongs to.
-    pub fn key_head(&self, head: usize) -> usize {
-        match self.tiled {
-            true => head % self.key_heads,
-            false => head / (self.value_heads / self.key_heads),
-        }
-    }
-
-    /// Where the numbers `b` and `a` of a head of values are among `2 * value_heads`.
-    pub fn decay_of(&self, head: usize) -> [usize; 2] {
-        let first = head / self.decay_heads * 2 * self.decay_heads + head % self.decay_heads;
-        [first, first + self.decay_heads]
-    }
-
-    /// Numbers that a layer keeps of a sequence, in f32: inputs of the convolution, `(taps - 1) x channels`, then `S`, transposed: for each head of values
-    /// `size x size`, with a row for each of its elements.
-    pub fn state(&self) -> usize {
-        (self.taps - 1) * self.channels() + self.values() * self.size
-    }
-}
-
 /// Heads of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvHeads {
@@ -222,8 +161,8 @@ pub struct KvHeads {
 /// The properties that differ from layer to layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Layer {
-    /// Whether it has [`LinearAttention`]. Then it has no window, and no position embedding.
-    pub linear: bool,
+    /// Whether it has the model's [`Recurrence`] in place of attention. Then it has no window, and no position embedding.
+    pub recurrent: bool,
     /// How many positions a query sees, its own included; `None`: all before it.
     pub window: Option<usize>,
     /// Index in [`Config::ropes`].
@@ -236,6 +175,8 @@ pub struct Layer {
     pub intermediate: Option<usize>,
     /// Factor of the residual stream behind it, if there is one. The weights of the last norm in the layer contain it.
     pub scale: Option<f32>,
+    /// Whether it has no feed-forward network: then it ends behind `x = x + a`.
+    pub without_network: bool,
 }
 
 /// The configuration of a model. Sizes are counted in elements. None is zero, unless its documentation says so.
@@ -263,7 +204,7 @@ pub struct Layer {
 /// Layers that are `parallel` compute both results from the same `x`, each with a norm of its own unless `shared_norm`: `x = x + a + f` with
 /// `f = ffn(norm(x))`, `x` being what it is in front of attention.
 ///
-/// Layers that say so have [`LinearAttention`] in place of this `a`.
+/// Layers that say so have another `a` in its place: see [`Recurrence`]. All layers of models that say so have [`LatentAttention`].
 ///
 /// If there are `attention_sinks`, each query head has one: a score `z`, the same for all queries, of a position that has no value. So
 /// `s[j] = exp(score[j]) / (exp(z) + sum of exp(score[i]))`, and what a query sees has a sum below 1. The cap is not applied to `z`.
@@ -291,13 +232,15 @@ pub struct Config {
     pub hidden: usize,
     /// Number of layers: the length of `layer`.
     pub layers: usize,
+    /// The numbers that a file gives to each layer, and to its feed-forward network.
+    pub(super) numbers: Vec<[usize; 2]>,
     /// Layers behind them in the file, which guess tokens after the next one: they are not part of the model.
     pub(super) predictors: usize,
     /// Query heads; a multiple of `kv_heads`.
     pub heads: usize,
     /// Key and value heads; each serves `heads / kv_heads` consecutive query heads.
     pub kv_heads: usize,
-    /// Elements of a head, of queries, keys and values alike. `heads * head_dim` may differ from `hidden`.
+    /// Elements of a head, of queries, keys and values alike, but for values of latent attention. `heads * head_dim` may differ from `hidden`.
     pub head_dim: usize,
     /// The heads of layers with a window, if they are not `kv_heads` of `head_dim` elements.
     pub local_heads: Option<KvHeads>,
@@ -329,15 +272,17 @@ pub struct Config {
     pub shared_norm: bool,
     /// Whether the residual stream itself is normed, behind the embedding and behind each sum. Then there are no other norms but those of heads.
     pub residual_norms: bool,
-    /// The epsilon that all norms add to the mean of squares.
+    /// The epsilon that norms add to the mean of squares.
     pub norm_eps: f32,
+    /// That of norms within recurrent layers, which are not of the residual stream.
+    pub state_eps: f32,
     /// Factor of embeddings; usually 1.
     pub embedding_scale: f32,
     /// Elements of the embedding that each token has for each layer, if it has them.
     pub per_layer: Option<usize>,
     /// Factor of logits; usually 1. [`HostWeights::output_norm`](super::HostWeights::output_norm) contains it.
     pub logit_scale: f32,
-    /// Factor of the scores of attention; usually `1 / sqrt(head_dim)`.
+    /// Factor of the scores of attention; usually `1 / sqrt(head_dim)`, `head_dim` being [`LatentAttention::query`] where attention is latent.
     pub attention_scale: f32,
     /// Cap of the scores of attention.
     pub attention_softcap: Option<f32>,
@@ -375,8 +320,10 @@ pub struct Config {
     pub attention_output_bias: bool,
     /// Whether each query head has gates, as many as elements, which the same matrix gives: those of a head behind its queries.
     pub attention_gates: bool,
-    /// What layers with linear attention have, if there are any.
-    pub linear_attention: Option<LinearAttention>,
+    /// What recurrent layers have in place of attention, if there are any.
+    pub recurrence: Option<Recurrence>,
+    /// What attention is if it is latent.
+    pub latent_attention: Option<LatentAttention>,
     /// Whether each query head has a sink.
     pub attention_sinks: bool,
     /// Whether GGUF files name the norm in front of the feed-forward network by what is before it: `post_attention_norm`.
@@ -451,10 +398,21 @@ impl Config {
         Cow::Owned(Self { kv_heads, head_dim, values_are_keys, intermediate, ..self.clone() })
     }
 
+    /// How the core caches a head of keys and values of `dim` elements.
+    pub fn kv_head(&self, dim: usize) -> KvHead {
+        KvHead { dim, latent: self.latent_attention.map(|latent| latent.rank) }
+    }
+
+    /// Elements of what the output matrix of attention multiplies, in layers with the heads that most have.
+    pub fn mixed(&self) -> usize {
+        self.heads * self.latent_attention.map_or(self.head_dim, |latent| latent.values)
+    }
+
     /// Elements between the two halves of the network that every token goes through in a layer, which is its feed-forward network or that beside its experts; 0 if
-    /// there are experts alone.
+    /// there are experts alone, or nothing.
     pub fn between(&self, layer: usize) -> usize {
         match self.experts {
+            _ if self.layer[layer].without_network => 0,
             Some(experts) if self.layer[layer].experts => {
                 experts.shared.map_or(0, |shared| shared.intermediate)
             }
@@ -490,16 +448,16 @@ impl Config {
         config
     }
 
-    /// What a layer with linear attention has, if it is one.
-    pub fn linear_attention_of(&self, layer: usize) -> Option<&LinearAttention> {
-        self.linear_attention.as_ref().filter(|_| self.layer[layer].linear)
+    /// What a layer has in place of attention, if it is a recurrent one.
+    pub fn recurrence_of(&self, layer: usize) -> Option<&Recurrence> {
+        self.recurrence.as_ref().filter(|_| self.layer[layer].recurrent)
     }
 
     /// The windows that layers with keys and values have, each once, in the order of the first layer with it. Layers with the same window share pages of a
     /// key-value cache.
     pub fn windows(&self) -> Vec<Option<usize>> {
         let mut windows = Vec::new();
-        for layer in self.layer.iter().filter(|layer| !layer.linear) {
+        for layer in self.layer.iter().filter(|layer| !layer.recurrent) {
             if !windows.contains(&layer.window) {
                 windows.push(layer.window);
             }

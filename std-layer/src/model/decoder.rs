@@ -54,9 +54,13 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             input(step, NormWeight::Attention(layer))?;
         }
         step.linear(Linear::Qkv(layer))?;
+        if config.latent_attention.is_some_and(|latent| latent.query_rank.is_some()) {
+            step.norm_queries(layer)?;
+            step.linear(Linear::Queries(layer))?;
+        }
         step.heads(layer)?;
         let ends = layer + 1 == config.layers && step.outputs() == 0;
-        if ends && !config.layer[layer].linear {
+        if ends && !config.layer[layer].recurrent {
             return Ok(());
         }
         step.attend(layer)?;
@@ -68,6 +72,10 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         }
         step.linear(Linear::AttentionOutput(layer))?;
         let attended = post(NormWeight::PostAttention(layer));
+        if config.layer[layer].without_network {
+            step.add(attended, 1.0)?;
+            continue;
+        }
         let own = if config.shared_norm { NormWeight::Attention(layer) } else { NormWeight::Ffn(layer) };
         if config.parallel {
             // Of the residual stream without what attention gives, which is added before the network's result takes its place.

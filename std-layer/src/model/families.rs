@@ -3,7 +3,7 @@
 use gllm_kernels_core::RopePairing;
 
 use super::architecture::{Architecture, Gate, Scoring};
-use super::family::{Family, Linear, LocalRotation, Mixture, Pairs, Window, Windows};
+use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows};
 
 impl Architecture {
     /// Every architecture.
@@ -40,6 +40,7 @@ const DECODER: Family = Family {
     checkpoints: &[],
     encoder: false,
     pairs: Some(HALVES),
+    rotation_is_trained: false,
     unrotated_period: None,
     windows: Windows::No,
     experts: Mixture::No,
@@ -60,7 +61,8 @@ const DECODER: Family = Family {
     qk_norm_behind: false,
     qk_norm_each: false,
     qk_norm_whole: false,
-    linear: Linear::No,
+    recurrent: Recurrent::No,
+    latent: false,
     post_norms: false,
     parallel: false,
     shared_norm: false,
@@ -72,6 +74,7 @@ const DECODER: Family = Family {
     position_embeddings: false,
     ffn_norm_is_post_attention: false,
     logit_factor: false,
+    networks_are_layers: false,
     embedding_by_width: false,
     local_heads: false,
     unscaled_scores: false,
@@ -79,8 +82,24 @@ const DECODER: Family = Family {
     norms_lack_one: false,
 };
 const LLAMA: Family = Family { pairs: Some(REORDERED), ..DECODER };
-const GRANITE: Family =
-    Family { architecture: Architecture::Granite, gguf: "granite", scales: Some(|_, _| [1.0; 3]), ..LLAMA };
+const GRANITE: Family = Family {
+    architecture: Architecture::Granite,
+    gguf: "granite",
+    rotation_is_trained: true,
+    scales: Some(|_, _| [1.0; 3]),
+    ..LLAMA
+};
+/// Layers of Mamba-2, and some with attention.
+const NEMOTRON_H: Family = Family {
+    architecture: Architecture::NemotronH,
+    gguf: "nemotron_h",
+    pairs: None,
+    recurrent: Recurrent::StateSpace,
+    networks_are_layers: true,
+    gate: Gate::ReluSquared,
+    gated: false,
+    ..DECODER
+};
 const QWEN2: Family =
     Family { architecture: Architecture::Qwen2, gguf: "qwen2", attention_bias: true, ..DECODER };
 const QWEN3: Family = Family { architecture: Architecture::Qwen3, gguf: "qwen3", qk_norm: true, ..DECODER };
@@ -91,7 +110,7 @@ const QWEN3_NEXT: Family = Family {
     architecture: Architecture::Qwen3Next,
     gguf: "qwen3next",
     pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
-    linear: Linear::Grouped { period: 4 },
+    recurrent: Recurrent::Grouped { period: 4 },
     norms_lack_one: true,
     ffn_norm_is_post_attention: true,
     ..QWEN3
@@ -119,12 +138,22 @@ const COHERE: Family = Family {
     logit_factor: true,
     ..DECODER
 };
+/// Most layers have a short convolution; the others have the attention of Qwen 3.
+const LFM2: Family = Family { recurrent: Recurrent::Convolution, ..QWEN3 };
+const DEEPSEEK2: Family = Family {
+    architecture: Architecture::DeepSeek2,
+    gguf: "deepseek2",
+    experts: Mixture::DeepSeek(Scoring::Softmax),
+    normalised: false,
+    latent: true,
+    ..LLAMA
+};
 /// Layer norms with biases.
 const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 50] = [
+static FAMILIES: [Family; 57] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -159,13 +188,13 @@ static FAMILIES: [Family; 50] = [
         architecture: Architecture::Qwen35,
         gguf: "qwen35",
         checkpoints: &["qwen3_5_text"],
-        linear: Linear::Tiled { period: 4 },
+        recurrent: Recurrent::Tiled { period: 4 },
         ..QWEN3_NEXT
     },
     Family {
         architecture: Architecture::Qwen35Moe,
         gguf: "qwen35moe",
-        linear: Linear::Tiled { period: 4 },
+        recurrent: Recurrent::Tiled { period: 4 },
         experts: Mixture::Shared,
         ..QWEN3_NEXT
     },
@@ -232,6 +261,20 @@ static FAMILIES: [Family; 50] = [
     Family { checkpoints: &["granite"], ..GRANITE },
     Family { architecture: Architecture::GraniteMoe, gguf: "granitemoe", experts: Mixture::Wide, ..GRANITE },
     Family {
+        architecture: Architecture::GraniteHybrid,
+        gguf: "granitehybrid",
+        recurrent: Recurrent::StateSpace,
+        experts: Mixture::Some,
+        ..GRANITE
+    },
+    NEMOTRON_H,
+    Family {
+        architecture: Architecture::NemotronHMoe,
+        gguf: "nemotron_h_moe",
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        ..NEMOTRON_H
+    },
+    Family {
         architecture: Architecture::Glm4Moe,
         gguf: "glm4moe",
         checkpoints: &["glm4_moe"],
@@ -283,6 +326,8 @@ static FAMILIES: [Family; 50] = [
         normalised: false,
         ..LLAMA
     },
+    DEEPSEEK2,
+    Family { architecture: Architecture::Mistral4, gguf: "mistral4", ..DEEPSEEK2 },
     Family {
         architecture: Architecture::MiniCpm,
         gguf: "minicpm",
@@ -413,6 +458,13 @@ static FAMILIES: [Family; 50] = [
         parallel: true,
         shared_norm: true,
         ..LAYER_NORMS
+    },
+    Family { architecture: Architecture::Lfm2, gguf: "lfm2", ..LFM2 },
+    Family {
+        architecture: Architecture::Lfm2Moe,
+        gguf: "lfm2moe",
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        ..LFM2
     },
     Family {
         architecture: Architecture::Nemotron,

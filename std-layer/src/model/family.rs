@@ -14,6 +14,8 @@ pub(super) struct Family {
     pub(super) encoder: bool,
     /// Which elements of a head are rotated together; `None` if none are.
     pub(super) pairs: Option<Pairs>,
+    /// Whether nothing is rotated where a file says that scaled frequencies were not trained with.
+    pub(super) rotation_is_trained: bool,
     /// Of each so many layers, the last one is not rotated.
     pub(super) unrotated_period: Option<usize>,
     pub(super) windows: Windows,
@@ -43,8 +45,10 @@ pub(super) struct Family {
     pub(super) value_norm: bool,
     /// Whether these norms are of all heads together.
     pub(super) qk_norm_whole: bool,
-    /// Whether queries have gates, and which layers linear attention.
-    pub(super) linear: Linear,
+    /// Which layers are recurrent. Beside linear attention, queries have gates.
+    pub(super) recurrent: Recurrent,
+    /// Whether attention is latent.
+    pub(super) latent: bool,
     pub(super) post_norms: bool,
     /// Whether attention and the feed-forward network take the same residual stream, and whether they share its norm.
     pub(super) parallel: bool,
@@ -60,6 +64,8 @@ pub(super) struct Family {
     pub(super) ffn_norm_is_post_attention: bool,
     /// Whether a file's scale of logits is a factor, and no divisor.
     pub(super) logit_factor: bool,
+    /// Whether files count feed-forward networks among the layers: then they have a norm in front of each layer or network, and the same name for all of these.
+    pub(super) networks_are_layers: bool,
     /// Whether embeddings are multiplied by the square root of their length.
     pub(super) embedding_by_width: bool,
     /// Whether layers with a window may have heads of their own, and layers without one keys for values.
@@ -116,9 +122,9 @@ pub(super) enum Window {
 #[derive(PartialEq, Eq)]
 pub(super) enum Mixture {
     No,
-    /// Some models have experts, each as wide as the files' one width.
+    /// Some models have experts, each as wide as the files' one width, and some a network beside them.
     Some,
-    /// All models have such experts, and some a network beside them.
+    /// All models have such experts.
     Wide,
     /// Experts have a width of their own, or share that of files.
     Always,
@@ -133,9 +139,9 @@ pub(super) enum Mixture {
     DeepSeek(Scoring),
 }
 
-/// Which layers have linear attention, unless a file says it: all but the last one of each so many.
+/// Which layers are recurrent, and what they have in place of attention: linear attention all but the last one of each so many, unless a file says it.
 #[derive(Clone, Copy)]
-pub(super) enum Linear {
+pub(super) enum Recurrent {
     No,
     /// Heads of values that belong to the same head of keys follow each other, as checkpoints have them.
     Grouped {
@@ -145,6 +151,10 @@ pub(super) enum Linear {
     Tiled {
         period: usize,
     },
+    /// A short convolution those without heads of keys.
+    Convolution,
+    /// A state space those without heads of keys.
+    StateSpace,
 }
 
 /// Factors of embeddings and of what layers add to the residual stream, and a divisor of logits: those of a model of so many layers and

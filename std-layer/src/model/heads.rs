@@ -1,9 +1,9 @@
 //! Reading of heads, and of what else depends on whether a layer has a window, from a file's metadata.
 
-use super::family::{Family, Windows};
+use super::family::{Family, Recurrent, Windows};
 use super::keys::{Metadata, LARGEST};
 use super::source::{numbers, Files};
-use super::{names, KvHeads, Layer, ModelError};
+use super::{names, KvHeads, LatentAttention, Layer, ModelError};
 use crate::gguf::Value;
 
 const HEADS: &str = ".attention.head_count";
@@ -19,13 +19,20 @@ pub(super) struct Heads {
     pub(super) kv: KvHeads,
     /// The same in layers with a window, where these have others.
     pub(super) local: Option<KvHeads>,
+    /// Which layers have heads of keys.
+    pub(super) with_keys: Vec<bool>,
+    pub(super) latent: Option<LatentAttention>,
 }
 
 impl Metadata<'_> {
     /// The heads of a model with so many layers and such a width.
-    pub(super) fn heads(&self, family: &Family, [layers, hidden]: [usize; 2]) -> Result<Heads, ModelError> {
+    pub(super) fn heads(
+        &self,
+        (family, files): (&Family, &Files<'_>),
+        [layers, hidden]: [usize; 2],
+    ) -> Result<Heads, ModelError> {
         let heads = self.needed_size(HEADS)?;
-        let [count, local_count] = self.kv_heads(family, heads, layers)?;
+        let ([count, local_count], with_keys) = self.kv_heads(family, heads, layers)?;
         let dim = match self.size(".attention.key_length")? {
             Some(dim) => dim,
             None if hidden % heads == 0 => hidden / heads,
@@ -34,14 +41,16 @@ impl Metadata<'_> {
             }
         };
         let kv = KvHeads { count, dim };
-        self.check_heads(heads, kv, [".attention.key_length", ".attention.value_length"])?;
+        let latent = self.latent_attention((family, files), heads)?;
+        let value = if latent.is_some() { ".attention.key_length" } else { ".attention.value_length" };
+        self.check_heads(heads, kv, [".attention.key_length", value])?;
         if !family.local_heads {
-            return Ok(Heads { count: heads, kv, local: None });
+            return Ok(Heads { count: heads, kv, local: None, with_keys, latent });
         }
         let keys = [".attention.key_length_swa", ".attention.value_length_swa"];
         let local = KvHeads { count: local_count, dim: self.size(keys[0])?.unwrap_or(dim) };
         self.check_heads(heads, local, keys)?;
-        Ok(Heads { count: heads, kv, local: Some(local).filter(|&local| local != kv) })
+        Ok(Heads { count: heads, kv, local: Some(local).filter(|&local| local != kv), with_keys, latent })
     }
 
     /// Checks what heads must be; the keys are those of lengths of keys and of values.
@@ -62,11 +71,21 @@ impl Metadata<'_> {
         }
     }
 
-    /// How many heads of keys layers without a window have, and those with one: files may have a number for each layer.
-    fn kv_heads(&self, family: &Family, heads: usize, layers: usize) -> Result<[usize; 2], ModelError> {
+    /// How many heads of keys layers without a window have, and those with one, and which layers have any: files may have a number for each layer.
+    fn kv_heads(
+        &self,
+        family: &Family,
+        heads: usize,
+        layers: usize,
+    ) -> Result<([usize; 2], Vec<bool>), ModelError> {
+        if matches!(family.recurrent, Recurrent::Convolution | Recurrent::StateSpace) {
+            let (count, with_keys) =
+                self.size_of_some(KV_HEADS, layers)?.unwrap_or_else(|| (heads, vec![true; layers]));
+            return Ok(([count; 2], with_keys));
+        }
         let each = self.get(KV_HEADS).and_then(|v| v.as_array()).filter(|_| family.local_heads);
         let (Some(each), Windows::Periodic { period, .. }) = (each, &family.windows) else {
-            return Ok([self.size(KV_HEADS)?.unwrap_or(heads); 2]);
+            return Ok(([self.size(KV_HEADS)?.unwrap_or(heads); 2], vec![true; layers]));
         };
         let local = self.local_layers(layers, *period)?;
         let size = |v: Value<'_>| v.as_u64().filter(|n| (1..=LARGEST).contains(n)).map(|n| n as usize);
@@ -79,7 +98,7 @@ impl Metadata<'_> {
         // Where there are no layers of a kind, it is like the other.
         let both = [of(false).or(of(true)).flatten(), of(true).or(of(false)).flatten()];
         match (both, counts.len() == layers) {
-            ([Some(all), Some(local)], true) => Ok([all, local]),
+            ([Some(all), Some(local)], true) => Ok(([all, local], vec![true; layers])),
             _ => Err(self.bad(
                 KV_HEADS,
                 Value::Array(each),

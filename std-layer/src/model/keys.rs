@@ -70,6 +70,33 @@ impl<'a> Metadata<'a> {
         self.read(key, "one integer from 1 to 2147483647, the same for all layers", fits)
     }
 
+    /// A size that some of the layers have, and whether each has it. Files have one number for all layers, or one for each, of which 0 means that it has none.
+    pub(super) fn size_of_some(
+        &self,
+        key: &str,
+        layers: usize,
+    ) -> Result<Option<(usize, Vec<bool>)>, ModelError> {
+        let Some(Value::Array(each)) = self.get(key) else {
+            return Ok(self.size(key)?.map(|size| (size, vec![true; layers])));
+        };
+        let sizes: Option<Vec<u64>> = each.iter().map(|v| v.as_u64()).collect();
+        let sizes = sizes.filter(|sizes| sizes.len() == layers);
+        let size = sizes.iter().flatten().copied().find(|&n| n > 0).filter(|&n| n <= LARGEST);
+        let alike = |sizes: &Vec<u64>| sizes.iter().all(|&n| n == 0 || Some(n) == size);
+        match (sizes.filter(alike), size) {
+            (Some(sizes), Some(size)) => {
+                Ok(Some((size as usize, sizes.into_iter().map(|n| n > 0).collect())))
+            }
+            _ => Err(self.bad(
+                key,
+                Value::Array(each),
+                format!(
+                    "a number for each of the {layers} layers, 0 or that of all others, at most {LARGEST}"
+                ),
+            )),
+        }
+    }
+
     /// A size of which 0 means that there is none.
     pub(super) fn size_or_none(&self, key: &str) -> Result<Option<usize>, ModelError> {
         match self.get(key).and_then(|v| v.as_u64()) {

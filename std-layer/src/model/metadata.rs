@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::family::{Family, LocalRotation, Window, Windows};
+use super::family::{Family, LocalRotation, Recurrent, Window, Windows};
 use super::heads::Heads;
 use super::keys::{Metadata, LARGEST};
 use super::mixture::Networks;
@@ -295,8 +295,9 @@ impl Config {
 
         const PREDICTORS: &str = ".nextn_predict_layers";
         let layers = meta.needed_size(".block_count")?;
-        // A layer has six tensors at least: nothing is allocated for layers that cannot be there.
-        if layers > files.tensors_len() / 6 {
+        // A layer has six tensors at least, or a network alone three: nothing is allocated for layers that cannot be there.
+        let least = if family.networks_are_layers { 3 } else { 6 };
+        if layers > files.tensors_len() / least {
             let expected = format!("what the {} tensors of the file suffice for", files.tensors_len());
             return Err(ModelError::BadValue {
                 key: meta.key(".block_count"),
@@ -317,15 +318,29 @@ impl Config {
             }
             Naming::HuggingFace => layers,
         };
+        // What a file has of a value for each layer is for those behind them, too.
+        let all = match files.naming() {
+            Naming::Gguf => layers + predictors,
+            Naming::HuggingFace => layers,
+        };
         let hidden = meta.needed_size(".embedding_length")?;
-        let Heads { count: heads, kv, local: local_heads } = meta.heads(family, [layers, hidden])?;
-        let Networks { experts, intermediate, widths, mixtures } = meta.networks(files, family, layers)?;
+        let Heads { count: heads, kv, local: local_heads, with_keys, latent: latent_attention } =
+            meta.heads((family, files), [all, hidden])?;
+        let (feed_forward, counted) = meta.layers_and_networks(family, [layers, all])?;
+        let (layers, with_keys): (_, Vec<bool>) =
+            (counted.len(), counted.iter().map(|&[layer, _]| with_keys[layer]).collect());
+        let Networks { experts, intermediate, widths, mixtures } =
+            meta.networks(files, family, (layers, feed_forward))?;
         let context = meta.needed_size(".context_length")?;
         let (norm, eps_key) = match family.layer_norms {
             true => (Norm::Layer, ".attention.layer_norm_epsilon"),
             false => (Norm::Rms, ".attention.layer_norm_rms_epsilon"),
         };
-        let norm_eps = meta.needed(eps_key, meta.positive(eps_key)?)?;
+        let norm_eps = match meta.positive(eps_key)? {
+            None if family.networks_are_layers => meta.positive(".attention.layer_norm_epsilon")?,
+            eps => eps,
+        };
+        let norm_eps = meta.needed(eps_key, norm_eps)?;
 
         let rows = |name: &names::Name| files.named(name)?.rows().filter(|n| (1..=LARGEST).contains(n));
         let vocabulary = match meta.size(".vocab_size")? {
@@ -349,12 +364,21 @@ impl Config {
             Naming::Gguf => pairs.gguf,
             Naming::HuggingFace => pairs.checkpoint,
         });
-        let dims = pairing.map_or(Ok(0), |_| meta.rotated(".rope.dimension_count", kv.dim))?;
+        let still = family.rotation_is_trained && meta.bool(".rope.scaling.finetuned")? == Some(false);
+        let dims = match pairing.filter(|_| !still) {
+            Some(_) => meta.rotated(".rope.dimension_count", kv.dim)?,
+            None => 0,
+        };
         let local_dims = match local_heads {
             Some(local) => meta.rotated(".rope.dimension_count_swa", local.dim)?,
             None => dims,
         };
-        let (scaling, attention_factor) = meta.scaling(context)?;
+        let (scaling, mut attention_factor) = meta.scaling(context)?;
+        let mut score_factor = 1.0;
+        if latent_attention.is_some() {
+            let [of_angles, of_scores] = meta.latent_factors(scaling)?;
+            (attention_factor, score_factor) = (Some(of_angles), of_scores);
+        }
         let divisors = |name: &names::Name| {
             let read = |tensor: Tensor<'_>| {
                 let factors = numbers(tensor)?;
@@ -383,20 +407,26 @@ impl Config {
         let (ropes, mut layer) = meta.layers(family, (global, local_dims), mixtures)?;
         layer.iter_mut().zip(widths).for_each(|(layer, width)| layer.intermediate = Some(width));
         let values_are_keys = meta.single_layers(files, family, &mut layer)?;
-        let linear_attention = meta.linear_attention((family, files.naming()), &mut layer)?;
+        let recurrence = meta.recurrence((family, files.naming()), (hidden, &with_keys), &mut layer)?;
+        for (layer, [mixer, network]) in layer.iter_mut().zip(&counted) {
+            layer.without_network = family.networks_are_layers && mixer == network;
+            layer.experts &= !layer.without_network;
+        }
         let head_scale = match family.scores_by_width == Some(layers) {
             true => hidden / heads,
             false if family.unscaled_scores => 1,
-            false => kv.dim,
+            false => latent_attention.map_or(kv.dim, |latent| latent.query()),
         };
         let scale = meta.positive_or_none(".attention.scale")?;
-        let attention_scale = scale.unwrap_or_else(|| 1.0 / (head_scale as f64).sqrt()) as f32;
+        let attention_scale = scale.unwrap_or_else(|| score_factor / (head_scale as f64).sqrt()) as f32;
 
+        let state_eps = norm_eps as f32;
         let [embedding_scale, logit_scale, norm_eps] = meta.scales(family, [layers, hidden], norm_eps)?;
 
         // Scores have a temperature, which is 1 where texts are no longer than those of the first training.
         let temperature = meta.positive_or_none(".attention.temperature_scale")?;
-        let longest = temperature.map(|_| above);
+        let said = meta.size_or_none(".attention.temperature_length")?;
+        let longest = temperature.map(|_| said.unwrap_or(above));
 
         let has = |name: &names::Name| files.named(name).is_some();
         let shared_norm = family.shared_norm || family.some_parallel && !has(&names::FFN_NORM);
@@ -405,6 +435,7 @@ impl Config {
             vocabulary,
             hidden,
             layers,
+            numbers: counted,
             predictors,
             heads,
             kv_heads: kv.count,
@@ -426,6 +457,7 @@ impl Config {
             shared_norm,
             residual_norms: encoder,
             norm_eps,
+            state_eps,
             embedding_scale,
             logit_scale,
             attention_scale,
@@ -437,7 +469,8 @@ impl Config {
             up_bias: family.up_bias,
             down_bias: family.down_bias || encoder && has(&names::DOWN_BIAS),
             // Most files have what is multiplied together in one matrix, but for some of the same models it is apart.
-            fused_qkv: linear_attention.is_none() && has(&names::QKV) || family.fused_qkv && !has(&names::Q),
+            fused_qkv: recurrence.is_none() && latent_attention.is_none() && has(&names::QKV)
+                || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
             fused_experts: has(&names::FUSED_EXPERTS),
             qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
@@ -447,11 +480,13 @@ impl Config {
             qk_norm_each: family.qk_norm_each,
             qk_norm_whole: family.qk_norm_whole,
             post_norms: family.post_norms,
-            attention_bias: family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS),
+            attention_bias: latent_attention.is_none()
+                && (family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS)),
             attention_output_bias: family.attention_output_bias
                 || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
-            attention_gates: linear_attention.is_some(),
-            linear_attention,
+            attention_gates: matches!(family.recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }),
+            recurrence,
+            latent_attention,
             attention_sinks: family.attention_sinks,
             ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,

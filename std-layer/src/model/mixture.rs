@@ -26,22 +26,50 @@ pub(super) struct Networks {
 }
 
 impl Metadata<'_> {
-    /// The feed-forward networks of so many layers.
+    /// How wide feed-forward networks are, if the file says it, and the numbers of each layer and of its network, of so many that a file counts; it may have values for
+    /// others behind them, too. Where networks are counted, each belongs to the layer in front of it.
+    pub(super) fn layers_and_networks(
+        &self,
+        family: &Family,
+        [layers, all]: [usize; 2],
+    ) -> Result<(Option<usize>, Vec<[usize; 2]>), ModelError> {
+        const WIDTH: &str = ".feed_forward_length";
+        if !family.networks_are_layers {
+            // Where layers differ in heads, they may differ in this, too.
+            let each = family.local_heads && matches!(self.get(WIDTH), Some(Value::Array(_)));
+            let width = if each { None } else { self.size(WIDTH)? };
+            return Ok((width, (0..layers).map(|layer| [layer; 2]).collect()));
+        }
+        let sizes = self.size_of_some(WIDTH, all)?;
+        let (width, with_network) = self.needed(WIDTH, sizes)?;
+        let mut numbers: Vec<[usize; 2]> = Vec::new();
+        for number in 0..layers {
+            match numbers.last_mut() {
+                _ if !with_network[number] => numbers.push([number; 2]),
+                Some(last) if *last == [number - 1; 2] => last[1] = number,
+                _ => {
+                    let expected =
+                        "with 0 in front of each number: a network follows attention or a recurrence";
+                    return self.unfit(WIDTH, width, expected.to_owned());
+                }
+            }
+        }
+        Ok((Some(width), numbers))
+    }
+
+    /// The feed-forward networks of so many layers, of the width that the file says.
     pub(super) fn networks(
         &self,
         files: &Files<'_>,
         family: &Family,
-        layers: usize,
+        (layers, feed_forward): (usize, Option<usize>),
     ) -> Result<Networks, ModelError> {
         let kind = &family.experts;
         // Files of mixtures all of whose layers have experts may lack it, if they say how wide those are.
         let of_experts = self.size(".expert_feed_forward_length")?;
         let other = of_experts.filter(|_| *kind == Mixture::Shared);
         let widths = if family.local_heads { self.widths(layers)? } else { Vec::new() };
-        let feed_forward = match widths.first() {
-            Some(&width) => Some(width),
-            None => self.size(".feed_forward_length")?.or(other),
-        };
+        let feed_forward = widths.first().copied().or(feed_forward).or(other);
         let feed_forward = self.needed(".feed_forward_length", feed_forward)?;
         let count = match kind {
             Mixture::No => {
@@ -73,7 +101,7 @@ impl Metadata<'_> {
         }
         let selection_bias = matches!(kind, Mixture::DeepSeek(_)) && files.have_selection_bias();
         let groups = self.groups([count, used])?;
-        let (scoring, of_taken) = self.scoring(kind, selection_bias || groups.is_some())?;
+        let (scoring, of_taken) = self.scoring(family, [selection_bias, groups.is_some()])?;
         let experts = Experts {
             count,
             used,
@@ -111,18 +139,20 @@ impl Metadata<'_> {
 
     /// What makes scores of the router's products, and whether they are the softmax of those of the experts that are taken: the same as their share of
     /// the softmax of all, unless something else than the products decides which ones are taken.
-    fn scoring(&self, kind: &Mixture, otherwise: bool) -> Result<(Scoring, bool), ModelError> {
-        let Mixture::DeepSeek(usual) = kind else {
+    fn scoring(&self, family: &Family, [biased, grouped]: [bool; 2]) -> Result<(Scoring, bool), ModelError> {
+        let Mixture::DeepSeek(usual) = family.experts else {
             // 0 says nothing.
             let unknown = |v: Value<'_>| v.as_u64().is_none_or(|of| of > 1);
             self.refuse(SCORING, "1, softmax", unknown)?;
             return Ok((Scoring::Softmax, false));
         };
         match self.size_or_none(SCORING)? {
-            None => Ok((*usual, false)),
+            // Of DeepSeek's own models, those with a bias.
+            None if family.latent && biased => Ok((Scoring::Sigmoid, false)),
+            None => Ok((usual, false)),
             Some(1) => Ok((Scoring::Softmax, false)),
             Some(2) => Ok((Scoring::Sigmoid, false)),
-            Some(3) if !otherwise => Ok((Scoring::Softmax, true)),
+            Some(3) if !biased && !grouped => Ok((Scoring::Softmax, true)),
             Some(other) => {
                 let expected =
                     "1, softmax, 2, sigmoid, or 3, softmax of the experts taken, without groups and a bias";
@@ -161,10 +191,14 @@ impl Metadata<'_> {
         let plain = |intermediate| Shared { intermediate, gated: false };
         Ok(match family.experts {
             Mixture::Shared => Some(Shared { intermediate: width.unwrap_or(feed_forward), gated: true }),
-            Mixture::Wide => width.map(plain),
+            Mixture::Some | Mixture::Wide => width.map(plain),
             Mixture::Normed => Some(plain(feed_forward)),
-            // Of Ernie all of them are so wide together, of others each is.
-            Mixture::DeepSeek(_) if family.architecture == Architecture::Ernie45Moe => width.map(plain),
+            // Of Ernie and Nemotron all of them are so wide together, of others each is.
+            Mixture::DeepSeek(_)
+                if matches!(family.architecture, Architecture::Ernie45Moe | Architecture::NemotronHMoe) =>
+            {
+                width.map(plain)
+            }
             Mixture::DeepSeek(_) => match self.size_or_none(COUNT)? {
                 None => None,
                 Some(n) => {

@@ -17,12 +17,13 @@ mod family;
 mod generator;
 mod heads;
 mod keys;
-mod linear;
+mod latent;
 mod metadata;
 mod mixture;
 mod names;
 mod pages;
 mod ranking;
+mod recurrence;
 mod sampling;
 mod source;
 mod tree;
@@ -30,17 +31,18 @@ mod weights;
 
 pub use architecture::{Architecture, Gate, Scoring};
 pub use config::{
-    Classifier, Config, Experts, Groups, KvHeads, Layer, LinearAttention, LongFactors, Norm, Pooling, Rope,
-    Shared,
+    Classifier, Config, Experts, Groups, KvHeads, Layer, LongFactors, Norm, Pooling, Rope, Shared,
 };
 pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};
+pub use latent::LatentAttention;
 pub use pages::{CacheError, Group, PageCopy, Pages, PositionCopy, SequenceId};
+pub use recurrence::{LinearAttention, Recurrence, Rule, ShortConvolution};
 pub use sampling::{sample, Sampling, SamplingError};
 pub use source::Model;
 pub use tree::{Tree, TreeError};
 pub use weights::{
-    ExpertNorms, ExpertWeights, FeedForward, HostWeights, LayerInput, LayerWeights, LinearWeights, Matrix,
-    Network, NormWeights, PerLayerWeights,
+    ExpertNorms, ExpertWeights, HostWeights, LatentWeights, LayerInput, LayerWeights, LinearWeights, Matrix,
+    Network, NormWeights, PerLayerWeights, RecurrentWeights,
 };

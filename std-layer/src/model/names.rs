@@ -1,6 +1,10 @@
 //! The table of tensors of a model: their names in GGUF files and in checkpoints, and their shapes.
 
-use super::{Architecture, Config, Experts, LinearAttention};
+mod attention;
+
+pub(super) use attention::*;
+
+use super::{Architecture, Config, Experts, Recurrence, Rule};
 
 /// Who named a model's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +35,18 @@ pub(super) struct Name {
     layers: Layers,
 }
 
-/// Layers by their feed-forward networks, or by their attention.
+/// Layers by their feed-forward networks, or by what they have in place of attention.
 #[derive(Clone, Copy)]
 enum Layers {
     All,
     Dense,
     Mixtures,
+    Networks,
+    Attention,
     Linear,
-    NotLinear,
+    Delta,
+    StateSpace,
+    Convolution,
     WithKeys,
 }
 
@@ -65,30 +73,60 @@ impl Name {
         Self { other_hf: [Some((so, hf)), self.other_hf[0]], ..self }
     }
 
+    /// Of layers with any network.
+    const fn of_networks(self) -> Self {
+        Self { layers: Layers::Networks, ..self }
+    }
+
     /// Of layers with linear attention.
     const fn linear(self) -> Self {
         Self { layers: Layers::Linear, ..self }
     }
 
-    /// Of layers with any other attention that have keys of their own.
+    /// Of those by the gated delta rule.
+    const fn delta(self) -> Self {
+        Self { layers: Layers::Delta, ..self }
+    }
+
+    /// Of those with a state space.
+    const fn state_space(self) -> Self {
+        Self { layers: Layers::StateSpace, ..self }
+    }
+
+    /// Of layers with a short convolution.
+    const fn convolution(self) -> Self {
+        Self { layers: Layers::Convolution, ..self }
+    }
+
+    /// Of layers with attention that have keys of their own.
     const fn with_keys(self) -> Self {
         Self { layers: Layers::WithKeys, ..self }
     }
 
-    /// Of layers with any other attention.
-    const fn not_linear(self) -> Self {
-        Self { layers: Layers::NotLinear, ..self }
+    /// Of layers with attention.
+    const fn attention(self) -> Self {
+        Self { layers: Layers::Attention, ..self }
     }
 
     /// Whether a model of this kind has the tensor; if it is a layer's, whether this layer has it.
     pub(super) fn needed(&self, config: &Config, layer: usize) -> bool {
         let here = match self.layers {
             Layers::All => true,
-            Layers::Dense => !config.layer[layer].experts || has_normed(config),
+            Layers::Dense => {
+                !config.layer[layer].without_network && (!config.layer[layer].experts || has_normed(config))
+            }
             Layers::Mixtures => config.layer[layer].experts,
-            Layers::Linear => config.layer[layer].linear,
-            Layers::NotLinear => !config.layer[layer].linear,
-            Layers::WithKeys => !config.layer[layer].linear && config.layer[layer].keys_of.is_none(),
+            Layers::Networks => !config.layer[layer].without_network,
+            Layers::Attention => !config.layer[layer].recurrent,
+            Layers::WithKeys => !config.layer[layer].recurrent && config.layer[layer].keys_of.is_none(),
+            Layers::Linear => matches!(config.recurrence_of(layer), Some(Recurrence::Linear(_))),
+            Layers::Delta => {
+                matches!(config.recurrence_of(layer), Some(Recurrence::Linear(of)) if of.rule != Rule::StateSpace)
+            }
+            Layers::StateSpace => {
+                matches!(config.recurrence_of(layer), Some(Recurrence::Linear(of)) if of.rule == Rule::StateSpace)
+            }
+            Layers::Convolution => matches!(config.recurrence_of(layer), Some(Recurrence::Convolution(_))),
         };
         here && (self.needed)(&config.with_sizes_of(layer))
     }
@@ -118,9 +156,11 @@ impl Name {
 
     /// The name that a model's tensor has, of an expert if each has one.
     pub(super) fn of(&self, naming: Naming, config: &Config, [layer, expert]: [usize; 2]) -> String {
+        let of_network = matches!(self.layers, Layers::Networks | Layers::Dense | Layers::Mixtures);
+        let number = config.numbers[layer][usize::from(of_network)];
         match naming {
-            Naming::Gguf => self.in_gguf(layer),
-            Naming::HuggingFace => self.in_hf(config, layer).replace('*', &expert.to_string()),
+            Naming::Gguf => self.in_gguf(number),
+            Naming::HuggingFace => self.in_hf(config, number).replace('*', &expert.to_string()),
         }
     }
 
@@ -145,10 +185,10 @@ impl Name {
 
 /// What attention gives.
 fn mixed(c: &Config) -> usize {
-    c.heads * c.head_dim
+    c.mixed()
 }
 fn queries(c: &Config) -> usize {
-    c.heads * c.query_step(c.head_dim)
+    c.heads * c.latent_attention.map_or(c.query_step(c.head_dim), |l| l.query())
 }
 fn keys(c: &Config) -> usize {
     c.kv_heads * c.head_dim
@@ -165,9 +205,6 @@ fn of_shared(c: &Config) -> usize {
 }
 fn of_experts(c: &Config, dims: impl Fn(&Experts) -> Vec<usize>) -> Vec<usize> {
     c.experts.as_ref().map(dims).unwrap_or_default()
-}
-fn of_linear(c: &Config, dims: impl Fn(&LinearAttention) -> Vec<usize>) -> Vec<usize> {
-    c.linear_attention.as_ref().map(dims).unwrap_or_default()
 }
 fn per_layer(c: &Config) -> usize {
     c.per_layer.unwrap_or(0)
@@ -186,14 +223,26 @@ fn is_mixtral(c: &Config) -> bool {
 fn is_glm4(c: &Config) -> bool {
     c.architecture == Architecture::Glm4
 }
-fn has_decays_apart(c: &Config) -> bool {
-    c.linear_attention.is_some_and(|l| l.decay_heads == l.value_heads)
+/// Models whose files name the norm behind the last layer by the embedding.
+fn is_lfm2(c: &Config) -> bool {
+    matches!(c.architecture, Architecture::Lfm2 | Architecture::Lfm2Moe)
+}
+/// Models whose files count networks among the layers, and name the norms in front of both alike.
+fn is_nemotron_h(c: &Config) -> bool {
+    matches!(c.architecture, Architecture::NemotronH | Architecture::NemotronHMoe)
 }
 fn is_starcoder2(c: &Config) -> bool {
     c.architecture == Architecture::StarCoder2
 }
 fn is_apart(c: &Config) -> bool {
-    !c.fused_qkv
+    !c.fused_qkv && !is_latent(c)
+}
+fn is_latent(c: &Config) -> bool {
+    c.latent_attention.is_some()
+}
+/// Whether queries are two products.
+fn is_twice(c: &Config) -> bool {
+    c.latent_attention.is_some_and(|l| l.query_rank.is_some())
 }
 fn is_normed(c: &Config) -> bool {
     c.residual_norms
@@ -257,8 +306,11 @@ pub(super) const CLASSIFIER: Name = name("cls.output.weight", "score.weight", |c
     .if_so(|c| c.classifier.is_some());
 pub(super) const CLASSIFIER_BIAS: Name = name("cls.output.bias", "score.bias", |c| vec![c.logits()])
     .if_so(|c| c.classifier.as_ref().is_some_and(|classifier| classifier.bias.is_some()));
-pub(super) const OUTPUT_NORM: Name =
-    name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden]).if_so(is_not_normed);
+pub(super) const OUTPUT_NORM: Name = name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden])
+    .if_so(|c| is_not_normed(c) && !is_lfm2(c));
+/// The same, in files that name it by the embedding.
+pub(super) const OUTPUT_NORM_BY_EMBEDDING: Name =
+    name("token_embd_norm.weight", "model.embedding_norm.weight", |c| vec![c.hidden]).if_so(is_lfm2);
 pub(super) const OUTPUT_NORM_BIAS: Name =
     name("output_norm.bias", "model.norm.bias", |c| vec![c.hidden]).if_so(|c| c.norm_biases);
 
@@ -284,8 +336,8 @@ pub(super) const QKV_BIAS: Name =
 pub(super) const Q: Name =
     name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
-        .if_so(is_apart)
-        .not_linear();
+        .if_so(|c| !c.fused_qkv && !is_twice(c))
+        .attention();
 pub(super) const K: Name =
     name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.key.weight")
@@ -301,14 +353,14 @@ pub(super) const ATTENTION_OUTPUT: Name =
         vec![mixed(c), c.hidden]
     })
     .named_if(is_normed, "encoder.layer.{}.attention.output.dense.weight")
-    .not_linear();
+    .attention();
 pub(super) const Q_NORM: Name =
     name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| {
         normed_together(c, c.heads)
     })
     .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.query_layernorm.weight")
     .if_so(|c| c.qk_norm)
-    .not_linear();
+    .attention();
 pub(super) const K_NORM: Name =
     name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| {
         normed_together(c, c.kv_heads)
@@ -328,59 +380,6 @@ pub(super) const V_BIAS: Name =
     name("blk.{}.attn_v.bias", "model.layers.{}.self_attn.v_proj.bias", |c| vec![keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.value.bias")
         .if_so(|c| c.attention_bias && !c.fused_qkv);
-/// Of linear attention: queries, keys and values in one matrix.
-pub(super) const LINEAR_QKV: Name =
-    name("blk.{}.attn_qkv.weight", "model.layers.{}.linear_attn.in_proj_qkv.weight", |c| {
-        of_linear(c, |l| vec![c.hidden, l.channels()])
-    })
-    .linear();
-pub(super) const LINEAR_GATES: Name =
-    name("blk.{}.attn_gate.weight", "model.layers.{}.linear_attn.in_proj_z.weight", |c| {
-        of_linear(c, |l| vec![c.hidden, l.values()])
-    })
-    .linear();
-/// The numbers `b` and `a`, apart or in one matrix.
-pub(super) const LINEAR_DECAYS: [Name; 2] = [
-    name("blk.{}.ssm_beta.weight", "model.layers.{}.linear_attn.in_proj_b.weight", |c| {
-        of_linear(c, |l| vec![c.hidden, l.value_heads])
-    })
-    .if_so(has_decays_apart)
-    .linear(),
-    name("blk.{}.ssm_alpha.weight", "model.layers.{}.linear_attn.in_proj_a.weight", |c| {
-        of_linear(c, |l| vec![c.hidden, l.value_heads])
-    })
-    .if_so(has_decays_apart)
-    .linear(),
-];
-pub(super) const LINEAR_ALL_DECAYS: Name =
-    name("blk.{}.ssm_ba.weight", "model.layers.{}.linear_attn.in_proj_ba.weight", |c| {
-        of_linear(c, |l| vec![c.hidden, 2 * l.value_heads])
-    })
-    .if_so(|c| !has_decays_apart(c))
-    .linear();
-pub(super) const LINEAR_CONVOLUTION: Name =
-    name("blk.{}.ssm_conv1d.weight", "model.layers.{}.linear_attn.conv1d.weight", |c| {
-        of_linear(c, |l| vec![l.taps, l.channels()])
-    })
-    .linear();
-pub(super) const LINEAR_DECAY_BIAS: Name =
-    name("blk.{}.ssm_dt.bias", "model.layers.{}.linear_attn.dt_bias", |c| {
-        of_linear(c, |l| vec![l.value_heads])
-    })
-    .linear();
-pub(super) const LINEAR_RATE: Name =
-    name("blk.{}.ssm_a", "model.layers.{}.linear_attn.A_log", |c| of_linear(c, |l| vec![l.value_heads]))
-        .linear();
-pub(super) const LINEAR_NORM: Name =
-    name("blk.{}.ssm_norm.weight", "model.layers.{}.linear_attn.norm.weight", |c| {
-        of_linear(c, |l| vec![l.size])
-    })
-    .linear();
-pub(super) const LINEAR_OUTPUT: Name =
-    name("blk.{}.ssm_out.weight", "model.layers.{}.linear_attn.out_proj.weight", |c| {
-        of_linear(c, |l| vec![l.values(), c.hidden])
-    })
-    .linear();
 pub(super) const POST_ATTENTION_NORM: Name =
     name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
         vec![c.hidden]
@@ -398,7 +397,7 @@ pub(super) const SINKS: Name =
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
         .named_if(|c| c.post_norms && !is_glm4(c), "model.layers.{}.pre_feedforward_layernorm.weight")
-        .if_so(|c| !c.ffn_norm_is_post_attention && has_own_norm(c));
+        .if_so(|c| !c.ffn_norm_is_post_attention && has_own_norm(c) && !is_nemotron_h(c));
 pub(super) const FFN_NORM_BIAS: Name =
     name("blk.{}.ffn_norm.bias", "model.layers.{}.post_attention_layernorm.bias", |c| vec![c.hidden])
         .if_so(|c| c.norm_biases && has_own_norm(c));
@@ -408,6 +407,11 @@ pub(super) const FFN_NORM_BY_ATTENTION: Name =
         vec![c.hidden]
     })
     .if_so(|c| c.ffn_norm_is_post_attention);
+/// The same, in files that count networks among the layers.
+pub(super) const FFN_NORM_OF_LAYER: Name =
+    name("blk.{}.attn_norm.weight", "model.layers.{}.norm.weight", |c| vec![c.hidden])
+        .if_so(is_nemotron_h)
+        .of_networks();
 /// The feed-forward network of layers without experts.
 pub(super) const FEED_FORWARD: Network = [
     name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards)
@@ -464,7 +468,7 @@ pub(super) const SHARED: Network = [
         vec![c.hidden, of_shared(c)]
     })
     .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.gate_proj.weight")
-    .if_so(is_shared)
+    .if_so(|c| is_shared(c) && c.gated)
     .of_mixtures(),
     name("blk.{}.ffn_up_shexp.weight", "model.layers.{}.mlp.shared_expert.up_proj.weight", |c| {
         vec![c.hidden, of_shared(c)]
@@ -492,7 +496,7 @@ pub(super) const EXPERTS: Network = [
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w1.weight")
     .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.gate")
-    .if_so(|c| !c.fused_experts)
+    .if_so(|c| c.gated && !c.fused_experts)
     .of_mixtures(),
     name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
@@ -631,7 +635,7 @@ pub(super) const LONG_FACTORS: Name =
         .if_so(|c| c.long_factors.is_some());
 
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 16] = [
+pub(super) static GLOBAL: [Name; 17] = [
     EMBEDDING,
     POSITIONS,
     TOKEN_TYPES,
@@ -642,6 +646,7 @@ pub(super) static GLOBAL: [Name; 16] = [
     CLASSIFIER_BIAS,
     OUTPUT_NORM,
     OUTPUT_NORM_BIAS,
+    OUTPUT_NORM_BY_EMBEDDING,
     PER_LAYER,
     PER_LAYER_PROJECTION,
     PER_LAYER_NORM,
@@ -650,7 +655,7 @@ pub(super) static GLOBAL: [Name; 16] = [
     LONG_FACTORS,
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 63] = [
+pub(super) static LAYER: [Name; 77] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -666,20 +671,34 @@ pub(super) static LAYER: [Name; 63] = [
     V_BIAS,
     ATTENTION_OUTPUT_BIAS,
     SINKS,
+    LATENT_QUERY_DOWN,
+    LATENT_QUERY_NORM,
+    LATENT_QUERY,
+    LATENT,
+    LATENT_NORM,
+    LATENT_KEYS,
+    LATENT_VALUES,
     LINEAR_QKV,
     LINEAR_GATES,
     LINEAR_DECAYS[0],
     LINEAR_DECAYS[1],
     LINEAR_ALL_DECAYS,
+    STATE_SPACE,
+    STATE_SPACE_BIAS,
+    STATE_SPACE_SKIP,
     LINEAR_CONVOLUTION,
     LINEAR_DECAY_BIAS,
     LINEAR_RATE,
     LINEAR_NORM,
     LINEAR_OUTPUT,
+    CONVOLUTION_INPUTS,
+    CONVOLUTION,
+    CONVOLUTION_OUTPUT,
     POST_ATTENTION_NORM,
     FFN_NORM,
     FFN_NORM_BIAS,
     FFN_NORM_BY_ATTENTION,
+    FFN_NORM_OF_LAYER,
     FEED_FORWARD[0],
     FEED_FORWARD[1],
     FEED_FORWARD[2],

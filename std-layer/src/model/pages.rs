@@ -5,7 +5,7 @@
 //! `table[p / page_tokens]`, for every layer of the group. Sequences may share pages. A page is free again when all of its
 //! positions have left the window.
 //!
-//! Layers with linear attention keep a state of each sequence instead, which its last position has changed. They are a group, too: the last one, in which each
+//! Recurrent layers keep a state of each sequence instead, which its last position has changed. They are a group, too: the last one, in which each
 //! sequence with positions has one page.
 
 use std::collections::HashMap;

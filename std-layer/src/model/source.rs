@@ -9,10 +9,10 @@ use rayon::prelude::*;
 
 use super::names::{self, Name, Naming};
 use super::weights::{
-    ExpertNorms, ExpertWeights, FeedForward, HostWeights, LayerInput, LayerWeights, LinearWeights, Matrix,
-    Network, NormWeights, PerLayerWeights,
+    ExpertNorms, ExpertWeights, HostWeights, LayerInput, LayerWeights, Matrix, Network, NormWeights,
+    PerLayerWeights,
 };
-use super::{checkpoint, Config, KvHeads, LinearAttention, ModelError, Norm};
+use super::{checkpoint, Config, KvHeads, ModelError, Norm, Recurrence};
 use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
@@ -101,7 +101,12 @@ impl<'a> Files<'a> {
         Ok(tensor)
     }
 
-    fn matrix(&self, config: &Config, name: &Name, at: [usize; 2]) -> Result<Matrix<'_>, ModelError> {
+    pub(super) fn matrix(
+        &self,
+        config: &Config,
+        name: &Name,
+        at: [usize; 2],
+    ) -> Result<Matrix<'_>, ModelError> {
         let tensor = self.find(config, name, at)?;
         let bad = |problem: String| bad_tensor(tensor.name(), problem);
         if tensor.ggml_type() == GgmlType::F32 {
@@ -114,12 +119,17 @@ impl<'a> Files<'a> {
     }
 
     /// A vector, if this model has it; its numbers are finite.
-    fn optional(&self, config: &Config, name: &Name, layer: usize) -> Result<Option<Vec<f32>>, ModelError> {
+    pub(super) fn optional(
+        &self,
+        config: &Config,
+        name: &Name,
+        layer: usize,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
         let needed = name.needed(config, layer);
         needed.then(|| self.vector(config, name, layer)).transpose()
     }
 
-    fn vector(&self, config: &Config, name: &Name, layer: usize) -> Result<Vec<f32>, ModelError> {
+    pub(super) fn vector(&self, config: &Config, name: &Name, layer: usize) -> Result<Vec<f32>, ModelError> {
         numbers(self.find(config, name, [layer, 0])?)
     }
 
@@ -148,7 +158,7 @@ impl<'a> Files<'a> {
     }
 
     /// Matrices of so many rows that are one below the other in one tensor.
-    fn parts<const N: usize>(
+    pub(super) fn parts<const N: usize>(
         &self,
         config: &Config,
         name: &Name,
@@ -165,8 +175,8 @@ impl<'a> Files<'a> {
         Ok(parts)
     }
 
-    /// The matrices of all experts of a layer, which are one below the other in one tensor, or have a tensor each; all of one format.
-    fn of_experts(
+    /// The matrices of all experts of a layer, or of all heads, which are one below the other in one tensor, or have a tensor each; all of one format.
+    pub(super) fn stacked(
         &self,
         config: &Config,
         name: &Name,
@@ -199,11 +209,10 @@ impl<'a> Files<'a> {
         config: &Config,
         layer: usize,
         count: usize,
-    ) -> Result<Vec<FeedForward<'b>>, ModelError> {
+    ) -> Result<Vec<Network<'b>>, ModelError> {
+        let all = |name: &Name| self.stacked(config, name, layer, count);
         let [gate, up, down] = &names::EXPERTS;
-        let down = self.of_experts(config, down, layer, count);
         if config.fused_experts {
-            let both = self.of_experts(config, &names::FUSED_EXPERTS, layer, count)?;
             let network = |(both, down): (Matrix<'b>, Matrix<'b>)| {
                 let rows = both.rows() / 2;
                 let half = |part: usize| {
@@ -211,45 +220,14 @@ impl<'a> Files<'a> {
                         |e: KernelError| bad_tensor(&names::FUSED_EXPERTS.in_gguf(layer), e.to_string());
                     both.row_range(part * rows, rows).map_err(bad)
                 };
-                Ok(FeedForward { gate: half(0)?, up: half(1)?, down })
+                Ok(Network { gate: Some(half(0)?), up: half(1)?, down })
             };
-            return both.into_iter().zip(down?).map(network).collect();
+            return all(&names::FUSED_EXPERTS)?.into_iter().zip(all(down)?).map(network).collect();
         }
-        let [gate, up] = [gate, up].map(|name| self.of_experts(config, name, layer, count));
-        let all = gate?.into_iter().zip(up?).zip(down?);
-        Ok(all.map(|((gate, up), down)| FeedForward { gate, up, down }).collect())
-    }
-
-    /// What a layer has for linear attention alone.
-    fn linear(
-        &self,
-        config: &Config,
-        linear: &LinearAttention,
-        layer: usize,
-    ) -> Result<LinearWeights<'_>, ModelError> {
-        let matrix = |name| self.matrix(config, name, [layer, 0]);
-        let vector = |name| self.vector(config, name, layer);
-        let decays = names::LINEAR_DECAYS.iter().chain([&names::LINEAR_ALL_DECAYS]);
-        let decays =
-            decays.filter(|name| name.needed(config, layer)).map(matrix).collect::<Result<_, _>>()?;
-        let rate = vector(&names::LINEAR_RATE)?;
-        if let Some(at) = rate.iter().position(|&rate| rate > 0.0) {
-            let problem = format!("has {} at element {at}: states would grow without bound", rate[at]);
-            return Err(bad_tensor(&names::LINEAR_RATE.of(self.naming, config, [layer, 0]), problem));
-        }
-        // Files have the numbers of a channel side by side.
-        let (by_channel, channels) = (vector(&names::LINEAR_CONVOLUTION)?, linear.channels());
-        let of_tap = |tap: usize| by_channel.iter().skip(tap).step_by(linear.taps).copied();
-        let mut convolution = Vec::with_capacity(linear.taps * channels);
-        (0..linear.taps).for_each(|tap| convolution.extend(of_tap(tap)));
-        Ok(LinearWeights {
-            gates: matrix(&names::LINEAR_GATES)?,
-            decays,
-            convolution,
-            decay_bias: vector(&names::LINEAR_DECAY_BIAS)?,
-            rate,
-            norm: vector(&names::LINEAR_NORM)?,
-        })
+        let gate = config.gated.then(|| all(gate)).transpose()?;
+        let both = all(up)?.into_iter().zip(all(down)?).enumerate();
+        let gate = |expert: usize| gate.as_ref().map(|gate| gate[expert]);
+        Ok(both.map(|(i, (up, down))| Network { gate: gate(i), up, down }).collect())
     }
 
     fn layer(&self, config: &Config, layer: usize) -> Result<LayerWeights<'_>, ModelError> {
@@ -269,13 +247,22 @@ impl<'a> Files<'a> {
         let KvHeads { count, dim } = config.heads_of(layer);
         let (queries, keys) = (config.heads * config.query_step(dim), count * dim);
         let sizes = [queries, keys, keys];
-        let linear = config.linear_attention_of(layer);
-        let [q, k, v] = match linear {
-            Some(&LinearAttention { key_heads, value_heads, size, .. }) => {
-                let rows = [key_heads, key_heads, value_heads].map(|heads| heads * size);
-                self.parts(config, &names::LINEAR_QKV, layer, rows)?
+        let recurrence = config.recurrence_of(layer);
+        let ([q, k, v], output) = match recurrence {
+            Some(Recurrence::Linear(of)) => (self.of_linear(config, of, layer)?.0, &names::LINEAR_OUTPUT),
+            Some(Recurrence::Convolution(of)) => {
+                let parts = self.parts(config, &names::CONVOLUTION_INPUTS, layer, [of.channels; 3])?;
+                (parts, &names::CONVOLUTION_OUTPUT)
             }
-            None if config.fused_qkv => self.parts(config, &names::QKV, layer, sizes)?,
+            None if config.latent_attention.is_some() => {
+                let twice = config.latent_attention.is_some_and(|latent| latent.query_rank.is_some());
+                let q = matrix(if twice { &names::LATENT_QUERY_DOWN } else { &names::Q })?;
+                let none = q.row_range(0, 0).map_err(|e| bad_tensor(names::V.gguf, e.to_string()))?;
+                ([q, matrix(&names::LATENT)?, none], &names::ATTENTION_OUTPUT)
+            }
+            None if config.fused_qkv => {
+                (self.parts(config, &names::QKV, layer, sizes)?, &names::ATTENTION_OUTPUT)
+            }
             None => {
                 let q = matrix(&names::Q)?;
                 let none = || q.row_range(0, 0).map_err(|e| bad_tensor(names::K.gguf, e.to_string()));
@@ -284,7 +271,7 @@ impl<'a> Files<'a> {
                     false => other,
                 };
                 let k = own(&names::K, none())?;
-                [q, k, own(&names::V, Ok(k))?]
+                ([q, k, own(&names::V, Ok(k))?], &names::ATTENTION_OUTPUT)
             }
         };
         let [q_bias, k_bias, v_bias] = match optional(&names::QKV_BIAS)? {
@@ -316,8 +303,9 @@ impl<'a> Files<'a> {
             q,
             k,
             v,
-            output: matrix(if linear.is_some() { &names::LINEAR_OUTPUT } else { &names::ATTENTION_OUTPUT })?,
-            linear: linear.map(|linear| self.linear(config, linear, layer)).transpose()?,
+            output: matrix(output)?,
+            recurrent: recurrence.map(|of| self.recurrent(config, of, layer)).transpose()?,
+            latent: config.latent_attention.map(|latent| self.latent(config, &latent, layer)).transpose()?,
             q_norm: optional(&names::Q_NORM)?,
             k_norm: optional(&names::K_NORM)?,
             v_norm: (config.value_norm && names::K.needed(config, layer)).then(|| vec![1.0; dim]),
@@ -328,14 +316,15 @@ impl<'a> Files<'a> {
             sinks: optional(&names::SINKS)?,
             post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
             attention_sum_norm: norm(&names::ATTENTION_SUM_NORM)?,
-            ffn_norm: optional(match config.ffn_norm_is_post_attention {
-                true => &names::FFN_NORM_BY_ATTENTION,
-                false => &names::FFN_NORM,
-            })?,
+            ffn_norm: {
+                let mut all =
+                    [names::FFN_NORM, names::FFN_NORM_BY_ATTENTION, names::FFN_NORM_OF_LAYER].iter();
+                all.find(|name| name.needed(config, layer)).map(|name| vector(name)).transpose()?
+            },
             ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
             feed_forward: match (experts, config.between(layer)) {
+                (_, 0) => None,
                 (None, _) => Some(network(&names::FEED_FORWARD)?),
-                (Some(_), 0) => None,
                 (Some(experts), _) if experts.normed => Some(network(&names::FEED_FORWARD)?),
                 _ => Some(network(&names::SHARED)?),
             },
@@ -384,7 +373,10 @@ impl<'a> Files<'a> {
             |name: &Name| name.needed(config, 0).then(|| self.matrix(config, name, [0, 0])).transpose();
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
-        let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
+        let mut output_norm = match self.optional(config, &names::OUTPUT_NORM, 0)? {
+            None => self.optional(config, &names::OUTPUT_NORM_BY_EMBEDDING, 0)?,
+            norm => norm,
+        };
         let mut output_norm_bias =
             self.norm_bias(config, [&names::OUTPUT_NORM, &names::OUTPUT_NORM_BIAS], 0)?;
         let scaled = output_norm.iter_mut().chain(&mut output_norm_bias).flatten();
@@ -578,11 +570,11 @@ impl<'a> Model<'a> {
         model.weights()?;
         // Older files have angles in each layer, and some files have layers behind the model's, which nobody reads.
         let config = &model.config;
+        let end = config.numbers.last().map_or(0, |[_, network]| network + 1);
         let in_layer = |n: &str| {
             let own = n.strip_prefix("blk.").or_else(|| n.strip_prefix("model.layers."));
             let number = own.and_then(|own| own.split('.').next()?.parse::<usize>().ok());
-            let behind =
-                number.is_some_and(|at| (0..config.predictors).contains(&at.wrapping_sub(config.layers)));
+            let behind = number.is_some_and(|at| (0..config.predictors).contains(&at.wrapping_sub(end)));
             // Files may have matrices of keys where others' keys are attended to: the models were trained with them, but do not use them.
             let spare =
                 number.filter(|&at| config.layer.get(at).is_some_and(|layer| layer.keys_of.is_some()));

@@ -125,13 +125,16 @@ pub struct LayerWeights<'a> {
     pub q: Matrix<'a>,
     /// `kv_heads * head_dim x hidden`; without rows if the layer has no keys of its own, and so is `v` then.
     pub k: Matrix<'a>,
-    /// `kv_heads * head_dim x hidden`; that of keys again where those are values, too.
+    /// `kv_heads * head_dim x hidden`; that of keys again where those are values, too; without rows if attention is latent.
     pub v: Matrix<'a>,
     /// `hidden x heads * head_dim`.
     pub output: Matrix<'a>,
-    /// If the layer has linear attention. Then `q`, `k` and `v` are its matrices, of `key_heads * size`, as many and `value_heads * size` rows one below the
-    /// other in the same tensor, and `output` is `hidden x value_heads * size`.
-    pub linear: Option<LinearWeights<'a>>,
+    /// If attention is latent. Then `q` is `heads * query x hidden`, or `query_rank x hidden`, `k` is the matrix `kv_a`, and `output` is `hidden x heads * values`.
+    pub latent: Option<LatentWeights<'a>>,
+    /// If the layer is recurrent. Then `q`, `k` and `v` are its matrices, one below the other in the same tensor, and `output` is `hidden x outputs`. Of linear
+    /// attention they have `key_heads * key_size`, as many and `value_heads * value_size` rows; of a [short convolution](super::ShortConvolution) they give `b`, `c` and `u`,
+    /// and have `channels` rows each.
+    pub recurrent: Option<RecurrentWeights<'a>>,
     /// `head_dim` elements, if `qk_norm`; `heads * head_dim` if `qk_norm_whole` or `qk_norm_each`.
     pub q_norm: Option<Vec<f32>>,
     /// `head_dim` elements, if `qk_norm`; `kv_heads * head_dim` if `qk_norm_whole` or `qk_norm_each`.
@@ -178,37 +181,74 @@ impl<'a> LayerWeights<'a> {
         let network = self.feed_forward.iter().flat_map(Network::matrices);
         let router = self.experts.iter().map(|experts| experts.router);
         let per_layer = self.per_layer.iter().flat_map(|of| [of.gate, of.output]);
-        self.inputs().into_iter().chain([self.output]).chain(network).chain(router).chain(per_layer)
+        let latent = self.latent.iter().flat_map(LatentWeights::matrices);
+        let own = self.inputs().into_iter().chain([self.output]);
+        own.chain(network).chain(router).chain(per_layer).chain(latent)
     }
 
     /// The matrices that multiply the input of attention, in the order of their products.
     pub(crate) fn inputs(&self) -> Vec<Matrix<'a>> {
-        let linear =
-            self.linear.iter().flat_map(|linear| [linear.gates].into_iter().chain(linear.decays.clone()));
+        let linear = self.recurrent.iter().filter_map(|recurrent| recurrent.linear.as_ref());
+        let linear = linear.flat_map(|linear| [linear.gates].into_iter().chain(linear.decays.clone()));
         let with_rows = |matrix: &Matrix<'_>| matrix.rows() > 0;
         [self.q, self.k, self.v].into_iter().filter(with_rows).chain(linear).collect()
     }
 }
 
-/// What [`LinearAttention`](super::LinearAttention) has beside the matrices of queries, keys, values and of the output.
+/// What a [recurrent layer](super::Recurrence) has beside its first three matrices and that of the output.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RecurrentWeights<'a> {
+    /// `taps x channels`.
+    pub convolution: Vec<f32>,
+    /// `channels` elements, if it has a state space.
+    pub convolution_bias: Option<Vec<f32>>,
+    /// If it has linear attention.
+    pub linear: Option<LinearWeights<'a>>,
+}
+
+/// What [`LinearAttention`](super::LinearAttention) has beside the convolution and the matrices of queries, keys, values and of the output.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinearWeights<'a> {
-    /// `value_heads * size x hidden`.
+    /// `value_heads * value_size x hidden`.
     pub gates: Matrix<'a>,
-    /// The numbers `b` and `a`, in one or two matrices: `2 * value_heads x hidden` in all.
+    /// The numbers `b`, if there are any, and `a`, in one or two matrices: `numbers x hidden` in all.
     pub decays: Vec<Matrix<'a>>,
-    /// `taps x channels`.
-    pub convolution: Vec<f32>,
     /// The biases of `a`, `value_heads` elements.
     pub decay_bias: Vec<f32>,
     /// `value_heads` elements, all of them below 0.
     pub rate: Vec<f32>,
-    /// `size` elements.
+    /// `value_size` elements; `value_heads * value_size` in a state space.
     pub norm: Vec<f32>,
+    /// `value_heads` elements, in a state space.
+    pub skip: Option<Vec<f32>>,
 }
 
-/// The network that every token of a layer goes through. `intermediate` is what [`between`](super::Config::between) says.
+/// What [`LatentAttention`](super::LatentAttention) has beside the matrices `q`, `kv_a` and of the output.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LatentWeights<'a> {
+    /// `query_rank` elements, if there are two products.
+    pub query_norm: Option<Vec<f32>>,
+    /// `heads * query x query_rank`, if there are two products: `q_b`.
+    pub query: Option<Matrix<'a>>,
+    /// `rank` elements.
+    pub norm: Vec<f32>,
+    /// For each head `rank x plain`, all of one format.
+    pub keys: Vec<Matrix<'a>>,
+    /// For each head `values x rank`, all of one format.
+    pub values: Vec<Matrix<'a>>,
+}
+
+impl<'a> LatentWeights<'a> {
+    fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
+        self.query.into_iter().chain(self.keys.iter().chain(&self.values).copied())
+    }
+}
+
+/// The network that every token of a layer goes through, or one of an expert. `intermediate` is what [`between`](super::Config::between) says, or that of
+/// [`Experts`](super::Experts).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Network<'a> {
@@ -224,25 +264,6 @@ impl<'a> Network<'a> {
     /// Gate, if there is one, up and down.
     pub fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> {
         self.gate.into_iter().chain([self.up, self.down])
-    }
-}
-
-/// The gated feed-forward network of an expert.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct FeedForward<'a> {
-    /// `intermediate x hidden`: the matrix to whose results the activation is applied.
-    pub gate: Matrix<'a>,
-    /// `intermediate x hidden`.
-    pub up: Matrix<'a>,
-    /// `hidden x intermediate`.
-    pub down: Matrix<'a>,
-}
-
-impl<'a> FeedForward<'a> {
-    /// Gate, up and down.
-    pub fn matrices(&self) -> [Matrix<'a>; 3] {
-        [self.gate, self.up, self.down]
     }
 }
 
@@ -267,7 +288,7 @@ pub struct ExpertWeights<'a> {
     /// `count x hidden`.
     pub router: Matrix<'a>,
     /// The networks of all `count` experts. Of each of the three matrices, those of all experts have the same format.
-    pub each: Vec<FeedForward<'a>>,
+    pub each: Vec<Network<'a>>,
     /// `count` elements, if the model has biases.
     pub router_bias: Option<Vec<f32>>,
     /// `count` elements, if there is a bias of choosing.
@@ -284,8 +305,8 @@ pub struct ExpertWeights<'a> {
 }
 
 impl<'a> ExpertWeights<'a> {
-    /// Gate, up and down of each expert, expert by expert.
+    /// Gate, if there is one, up and down of each expert, expert by expert.
     pub fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
-        self.each.iter().flat_map(FeedForward::matrices)
+        self.each.iter().flat_map(Network::matrices)
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{bf16, f16, QuantFormat};
-use gllm_kernels_std::model::{Config, LayerWeights, LinearWeights, Matrix, Model};
+use gllm_kernels_std::model::{Config, LayerWeights, Matrix, Model, Recurrence, RecurrentWeights};
 
 use super::tiny::Tiny;
 use super::{gpt_oss, numbers};
@@ -150,13 +150,14 @@ impl Dense {
             let at = |name: &str| format!("model.layers.{l}.{name}");
             let inputs =
                 [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)];
-            if let Some(linear) = &layer.linear {
-                all.extend(linear_attention(gguf.config(), layer, linear, &at("linear_attn")));
+            if let Some(recurrent) = &layer.recurrent {
+                all.extend(linear_attention(gguf.config(), layer, recurrent, &at("linear_attn")));
             }
             if name == "phi3" {
                 all.push(below(at("self_attn.qkv_proj.weight"), &inputs.map(|(_, w, _)| w)));
             }
-            for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3" && layer.linear.is_none()) {
+            for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3" && layer.recurrent.is_none())
+            {
                 let mut x = numbers(w);
                 if is(&["llama", "smollm3", "granite", "minicpm", "arcee"]) && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
@@ -166,7 +167,7 @@ impl Dense {
                     all.push(Self::floats(&at(&format!("self_attn.{name}_proj.bias")), &[bias.len()], bias));
                 }
             }
-            if layer.linear.is_none() {
+            if layer.recurrent.is_none() {
                 all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
             }
             for (name, x) in [("o_proj.bias", &layer.output_bias), ("sinks", &layer.sinks)] {
@@ -253,10 +254,12 @@ impl Dense {
 fn linear_attention(
     config: &Config,
     layer: &LayerWeights<'_>,
-    linear: &LinearWeights<'_>,
+    recurrent: &RecurrentWeights<'_>,
     at: &str,
 ) -> Vec<Dense> {
-    let of = config.linear_attention.unwrap();
+    let (Some(Recurrence::Linear(of)), Some(linear)) = (config.recurrence, &recurrent.linear) else {
+        panic!("another recurrence");
+    };
     let each = of.value_heads / of.key_heads;
     // The heads of values in this order, in pieces of `len`.
     let grouped = |x: &[f32], len: usize| {
@@ -269,18 +272,18 @@ fn linear_attention(
     let vector = |name: &str, x: Vec<f32>| Dense::floats(&format!("{at}.{name}"), &[x.len()], &x);
     let hidden = config.hidden;
     let rows = |w: Matrix<'_>, size: usize| grouped(&numbers(w), size * hidden);
-    let qkv = [numbers(layer.q), numbers(layer.k), rows(layer.v, of.size)].concat();
+    let qkv = [numbers(layer.q), numbers(layer.k), rows(layer.v, of.key_size)].concat();
     // Each channel has its taps side by side.
-    let tap = |c: usize, t: usize| linear.convolution[t * of.channels() + c];
+    let tap = |c: usize, t: usize| recurrent.convolution[t * of.channels() + c];
     let taps: Vec<f32> = (0..of.channels()).flat_map(|c| (0..of.taps).map(move |t| tap(c, t))).collect();
-    let (of_keys, of_values) = taps.split_at(2 * of.key_heads * of.size * of.taps);
-    let taps = [of_keys, &grouped(of_values, of.size * of.taps)].concat();
+    let (of_keys, of_values) = taps.split_at(2 * of.key_heads * of.key_size * of.taps);
+    let taps = [of_keys, &grouped(of_values, of.key_size * of.taps)].concat();
     let output = numbers(layer.output);
-    let output = output.chunks(of.values()).flat_map(|row| grouped(row, of.size)).collect();
+    let output = output.chunks(of.values()).flat_map(|row| grouped(row, of.key_size)).collect();
     let [b, a] = [linear.decays[0], linear.decays[1]];
     vec![
         matrix("in_proj_qkv", layer.q, of.channels(), qkv),
-        matrix("in_proj_z", linear.gates, of.values(), rows(linear.gates, of.size)),
+        matrix("in_proj_z", linear.gates, of.values(), rows(linear.gates, of.key_size)),
         matrix("in_proj_b", b, of.value_heads, rows(b, 1)),
         matrix("in_proj_a", a, of.value_heads, rows(a, 1)),
         Dense::floats(&format!("{at}.conv1d.weight"), &[of.channels(), 1, of.taps], &taps),

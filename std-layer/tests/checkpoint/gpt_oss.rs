@@ -1,19 +1,19 @@
 //! Experts of gpt-oss, of which checkpoints have those of a layer in one tensor.
 
 use gllm_kernels_std::core::QuantFormat;
-use gllm_kernels_std::model::{ExpertWeights, FeedForward, Matrix, Model};
+use gllm_kernels_std::model::{ExpertWeights, Matrix, Model, Network};
 
 use super::folder::{config, Dense, Folder};
 use super::numbers;
 use super::tiny::Tiny;
 
 /// The matrix that an output belongs to, and its row there.
-type Output = for<'a> fn(&FeedForward<'a>, usize) -> (Matrix<'a>, usize);
+type Output = for<'a> fn(&Network<'a>, usize) -> (Matrix<'a>, usize);
 /// Gate and up take turns.
-fn gate_up<'a>(of: &FeedForward<'a>, output: usize) -> (Matrix<'a>, usize) {
-    (if output.is_multiple_of(2) { of.gate } else { of.up }, output / 2)
+fn gate_up<'a>(of: &Network<'a>, output: usize) -> (Matrix<'a>, usize) {
+    (if output.is_multiple_of(2) { of.gate.unwrap() } else { of.up }, output / 2)
 }
-fn down<'a>(of: &FeedForward<'a>, output: usize) -> (Matrix<'a>, usize) {
+fn down<'a>(of: &Network<'a>, output: usize) -> (Matrix<'a>, usize) {
     (of.down, output)
 }
 const TENSORS: [(&str, Output); 2] = [("gate_up_proj", gate_up), ("down_proj", down)];
@@ -21,7 +21,7 @@ const TENSORS: [(&str, Output); 2] = [("gate_up_proj", gate_up), ("down_proj", d
 /// The tensors of a layer's network.
 pub fn experts(of: &ExpertWeights<'_>, at: &str) -> Vec<Dense> {
     let count = of.each.len();
-    let (intermediate, hidden) = (of.each[0].gate.rows(), of.each[0].down.rows());
+    let (intermediate, hidden) = (of.each[0].up.rows(), of.each[0].down.rows());
     let router = of.router;
     let name = |end: &str| format!("{at}.{end}");
     let mut all = vec![

@@ -514,7 +514,9 @@ pub fn trials(trials: &mut Trials) {
         trials.push(trial(name, move || scores(tiny)));
     }
     trials.push(trial("model_parts_of_gpt-oss", parts_of_gpt_oss));
-    for (turn, tiny) in Tiny::mixtures().chain(odd_mixtures()).chain(with_sinks()).enumerate() {
+    for (turn, tiny) in
+        Tiny::mixtures().chain(odd_mixtures()).chain(with_sinks()).chain(Tiny::latent()).enumerate()
+    {
         let (name, format) = (tiny.architecture, tiny.format.map_or("f32", QuantFormat::name));
         let (count, used) = tiny.experts.unwrap_or_default();
         let name = format!("{name}_{format}_{used}_of_{count}_heads_of_{}", tiny.head_dim);
@@ -553,6 +555,8 @@ pub fn trials(trials: &mut Trials) {
             Tiny { head_dim, kv_heads, experts: like.experts.map(|(count, _)| (count, count)), ..like };
         trials.push(trial(format!("model_cache_of_codes_{name}"), move || cache_of_codes(tiny)));
     }
+    let latent = Tiny { experts: Some((3, 3)), layers: 2, ..Tiny::new("mistral4", None) };
+    trials.push(trial("model_cache_of_codes_mistral4", move || cache_of_codes(latent)));
     for name in ["llama", "gemma3", "qwen2moe", "gpt-oss"] {
         trials.push(trial(format!("model_side_by_side_{name}"), move || side_by_side(name)));
     }

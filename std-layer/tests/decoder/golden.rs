@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 63] = [
+const SMALL: [&str; 72] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -40,6 +40,9 @@ const SMALL: [&str; 63] = [
     "dots1",
     "minimax-m2",
     "bailingmoe",
+    "deepseek2-lite",
+    "deepseek2",
+    "mistral4",
     "mistral3",
     "minicpm",
     "chatglm",
@@ -72,6 +75,12 @@ const SMALL: [&str; 63] = [
     "qwen35",
     "qwen35moe",
     "qwen3next",
+    "lfm2",
+    "lfm2moe",
+    "granitehybrid",
+    "granitehybrid-dense",
+    "nemotron_h",
+    "nemotron_h_moe",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

@@ -3,8 +3,10 @@
 use gllm_kernels_std::core::{Kernels, RopePairing};
 use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Network, Norm, Scoring};
 
-#[path = "linear.rs"]
-mod linear;
+#[path = "latent.rs"]
+mod latent;
+#[path = "recurrent.rs"]
+mod recurrent;
 
 fn rows(matrix: &Matrix<'_>) -> Vec<Vec<f64>> {
     let (n, cols) = (matrix.rows(), matrix.cols());
@@ -107,14 +109,13 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 (x[a], x[b]) = (x[a] * c - x[b] * s, x[a] * s + x[b] * c);
             }
         };
-        let mut linear = linear::Linear::of(config, w);
+        let mut recurrent = recurrent::Recurrent::of(config, w);
+        let mut latent = latent::Latent::of(config, w);
         let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));
         let network = |w: &Network<'_>| (w.gate.map(|m| rows(&m)), [w.up, w.down].map(|m| rows(&m)));
         let (dense, experts) = (
             w.feed_forward.as_ref().map(network),
-            w.experts
-                .as_ref()
-                .map(|w| w.each.iter().map(|e| e.matrices().map(|m| rows(&m))).collect::<Vec<_>>()),
+            w.experts.as_ref().map(|w| w.each.iter().map(network).collect::<Vec<_>>()),
         );
         let router = w.experts.as_ref().map(|w| rows(&w.router));
         let [mut keys, mut values] = layer.keys_of.map_or_else(Default::default, |of| kept[of].clone());
@@ -127,7 +128,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             let (mut q, mut k, mut v) =
                 (biased(&wq, &w.q_bias), biased(&wk, &w.k_bias), biased(&wv, &w.v_bias));
             let mut gates = Vec::new();
-            if config.attention_gates && linear.is_none() {
+            if config.attention_gates && recurrent.is_none() {
                 let both: Vec<Vec<f64>> = q.chunks(dim).map(<[f64]>::to_vec).collect();
                 (q, gates) = (
                     both.iter().step_by(2).flatten().copied().collect(),
@@ -146,7 +147,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                         part.copy_from_slice(&normed(config, part, &of[0], &of[1]));
                     }
                 }
-                if !config.qk_norm_behind {
+                if !config.qk_norm_behind && latent.is_none() {
                     x.chunks_mut(dim).for_each(|head| rotate(head, p));
                 }
             }
@@ -159,7 +160,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             }
             let from = layer.window.map_or(0, |window| (p + 1).saturating_sub(window));
             let mut mixed = Vec::new();
-            for (head, q) in q.chunks(dim).enumerate().filter(|_| linear.is_none()) {
+            for (head, q) in q.chunks(dim).enumerate().filter(|_| recurrent.is_none() && latent.is_none()) {
                 let at = head / group * dim;
                 let dot = |k: &[f64]| q.iter().zip(&k[at..at + dim]).map(|(q, k)| q * k).sum::<f64>();
                 let mut scores: Vec<f64> =
@@ -178,7 +179,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 mixed.extend((0..dim).map(weigh));
             }
             mixed.iter_mut().zip(&gates).for_each(|(x, gate): (_, &f64)| *x /= 1.0 + (-gate).exp());
-            let mut a = times(&wo, &linear.as_mut().map_or(mixed, |linear| linear.next(&h)));
+            let mixed = recurrent.as_mut().map_or(mixed, |of| of.next(&h));
+            let mixed = latent.as_mut().map_or(mixed, |latent| latent.next(&h, |x| rotate(x, p)));
+            let mut a = times(&wo, &mixed);
             if let Some(bias) = &w.output_bias {
                 a.iter_mut().zip(bias).for_each(|(a, &b)| *a += f64::from(b));
             }
@@ -193,6 +196,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 false => normed(config, &from, &w.ffn_norm, &w.ffn_norm_bias),
             };
             *x = attended;
+            if layer.without_network {
+                continue;
+            }
             let gated = |g: f64, u: f64| match config.gate {
                 Gate::Silu => u * g / (1.0 + (-g).exp()),
                 Gate::GeluTanh => {
@@ -267,8 +273,8 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     let (n, out) = (e.intermediate, config.hidden);
                     let biases = of_layer.and_then(|w| w.biases.as_ref());
                     let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
-                    let [gate, up, down] = experts[i].each_ref().map(|m| &m[..]);
-                    let y = network(&h, Some(gate), [up, down], [part(0, n), part(1, n), part(2, out)]);
+                    let (gate, [up, down]) = &experts[i];
+                    let y = network(&h, gate.as_deref(), [up, down], [part(0, n), part(1, n), part(2, out)]);
                     let own = of_layer.and_then(|of| of.factors.as_ref()).map_or(1.0, |own| own[i]);
                     let factor = scores[i] / of * f64::from(e.scale) * f64::from(own);
                     f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);

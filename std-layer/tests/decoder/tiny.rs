@@ -17,6 +17,16 @@ const KEY_HEADS: usize = 2;
 const VALUE_HEADS: usize = 6;
 const SIZE: usize = 32;
 const TAPS: usize = 4;
+/// Sizes of latent attention, in the models that have it: a rank of queries, that of keys and values, elements of a head's query that are not rotated, of those
+/// that are, and of its result.
+const QUERY_RANK: usize = 64;
+const RANK: usize = 64;
+const PLAIN: usize = 32;
+const ROTATED: usize = 16;
+const VALUES: usize = 24;
+const LATENT: [&str; 2] = ["deepseek2", "mistral4"];
+/// Elements of a head of values of a state space, whose other sizes are these.
+const VALUE_SIZE: usize = 16;
 
 /// A model to write.
 #[derive(Clone, Copy, Debug)]
@@ -47,23 +57,25 @@ pub struct Tiny {
 
 impl Tiny {
     pub fn new(architecture: &'static str, format: Option<QuantFormat>) -> Self {
+        let latent = LATENT.contains(&architecture);
         Self {
             architecture,
             format,
             hidden: 64,
             heads: 4,
-            kv_heads: 2,
-            head_dim: 32,
+            kv_heads: if latent { 1 } else { 2 },
+            head_dim: if latent { RANK + ROTATED } else { 32 },
             intermediate: 96,
-            layers: 3,
+            // Of those whose networks are layers, too, two are networks.
+            layers: if architecture.starts_with("nemotron_h") { 5 } else { 3 },
             vocabulary: 97,
             window: 24,
             tied: architecture.starts_with("gemma"),
             labels: 0,
             experts: match architecture {
                 // In 4 groups, of which 2 are taken.
-                "bailingmoe2" => Some((12, 5)),
-                "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" => Some((6, 3)),
+                "bailingmoe2" | "deepseek2" => Some((12, 5)),
+                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" => Some((6, 3)),
                 name => name.ends_with("moe").then_some((6, 3)),
             },
             experts_scale: 1.5,
@@ -140,11 +152,32 @@ impl Tiny {
         Self::others().take(14).chain([Self::with_per_layer(), Self::with_normed_experts()])
     }
 
-    /// Models most of whose layers have linear attention: with heads of values in either order, and experts.
-    pub fn hybrids() -> impl Iterator<Item = Self> {
-        [("qwen35", None), ("qwen3next", Some(QuantFormat::Q8_0)), ("qwen35moe", Some(QuantFormat::F16))]
+    /// Models with latent attention: with one product of queries and with two.
+    pub fn latent() -> impl Iterator<Item = Self> {
+        [("deepseek2", None), ("mistral4", Some(QuantFormat::Q8_0)), ("deepseek2", Some(QuantFormat::F16))]
             .map(|(name, format)| Self::new(name, format))
             .into_iter()
+    }
+
+    fn is_latent(&self) -> bool {
+        LATENT.contains(&self.architecture)
+    }
+
+    /// Models most of whose layers are recurrent: linear attention, with heads of values in either order, and experts; short convolutions; and state
+    /// spaces, with networks behind each and behind some.
+    pub fn hybrids() -> impl Iterator<Item = Self> {
+        [
+            ("qwen35", None),
+            ("qwen3next", Some(QuantFormat::Q8_0)),
+            ("qwen35moe", Some(QuantFormat::F16)),
+            ("lfm2", Some(QuantFormat::Q4_1)),
+            ("lfm2moe", None),
+            ("granitehybrid", Some(QuantFormat::Q4_1)),
+            ("nemotron_h", None),
+            ("nemotron_h_moe", Some(QuantFormat::F16)),
+        ]
+        .map(|(name, format)| Self::new(name, format))
+        .into_iter()
     }
 
     /// Whether a layer has linear attention: each second one.
@@ -152,9 +185,37 @@ impl Tiny {
         self.is(&["qwen35", "qwen35moe", "qwen3next"]) && layer.is_multiple_of(2)
     }
 
-    /// Whether its experts are of DeepSeek's kind: the first layer has none, and there is a network beside them.
+    /// Whether networks are layers of the file: the second and the fourth of five.
+    fn networks_are_layers(&self) -> bool {
+        self.is(&["nemotron_h", "nemotron_h_moe"])
+    }
+
+    /// Whether a layer has a state space: each second one, or the first and the last.
+    fn is_space(&self, layer: usize) -> bool {
+        (self.architecture == "granitehybrid" && layer.is_multiple_of(2))
+            || (self.networks_are_layers() && layer.is_multiple_of(4))
+    }
+
+    /// Whether a layer has attention.
+    fn attends(&self, layer: usize) -> bool {
+        let network = self.networks_are_layers() && !layer.is_multiple_of(2);
+        !(network || self.is_space(layer) || self.is_linear(layer) || self.convolves(layer))
+    }
+
+    /// Whether a layer has a network.
+    fn has_network(&self, layer: usize) -> bool {
+        !(self.networks_are_layers() && layer.is_multiple_of(2))
+    }
+
+    /// Whether a layer has a short convolution: each second one.
+    fn convolves(&self, layer: usize) -> bool {
+        self.is(&["lfm2", "lfm2moe"]) && layer.is_multiple_of(2)
+    }
+
+    /// Whether its experts are of DeepSeek's kind: the first layer has none, and there is a network beside them, but in LFM2.
     fn deepseek(&self) -> bool {
-        self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe"])
+        self.is_latent()
+            || self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe", "lfm2moe"])
     }
 
     /// Elements between the halves of the network beside the experts.
@@ -162,6 +223,8 @@ impl Tiny {
         match self.architecture {
             "qwen2moe" | "qwen35moe" | "qwen3next" => self.intermediate,
             "granitemoe" => 40,
+            "lfm2moe" => 0,
+            "nemotron_h_moe" => 40,
             // Others than those of the first layer.
             _ if self.deepseek() => 2 * self.between(),
             _ => 0,
@@ -233,9 +296,10 @@ impl Tiny {
     }
 
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let lfm2 = self.convolves(0);
         let mut all = vec![
             ("token_embd".to_owned(), vec![self.hidden, self.vocabulary]),
-            ("output_norm".to_owned(), vec![self.hidden]),
+            (if lfm2 { "token_embd_norm" } else { "output_norm" }.to_owned(), vec![self.hidden]),
         ];
         if self.labels > 0 {
             all.push(("cls.output".to_owned(), vec![self.hidden, self.labels]));
@@ -257,7 +321,18 @@ impl Tiny {
                 add("attn_norm", &[self.hidden]);
             }
             let hybrid = self.is(&["qwen35", "qwen35moe", "qwen3next"]);
-            if self.is_linear(l) {
+            let values = VALUE_HEADS * VALUE_SIZE;
+            if self.is_space(l) {
+                let channels = 2 * KEY_HEADS * SIZE + values;
+                add("ssm_in", &[self.hidden, channels + values + VALUE_HEADS]);
+                add("ssm_conv1d", &[TAPS, channels]);
+                add("ssm_norm", &[values / KEY_HEADS, KEY_HEADS]);
+                add("ssm_out", &[values, self.hidden]);
+            } else if self.convolves(l) {
+                add("shortconv.in_proj", &[self.hidden, 3 * self.hidden]);
+                add("shortconv.conv", &[TAPS, self.hidden]);
+                add("shortconv.out_proj", &[self.hidden, self.hidden]);
+            } else if self.is_linear(l) {
                 let values = VALUE_HEADS * SIZE;
                 let channels = 2 * KEY_HEADS * SIZE + values;
                 add("attn_qkv", &[self.hidden, channels]);
@@ -271,9 +346,22 @@ impl Tiny {
                 add("ssm_conv1d", &[TAPS, channels]);
                 add("ssm_norm", &[SIZE]);
                 add("ssm_out", &[values, self.hidden]);
+            } else if self.is_latent() {
+                let queries = self.heads * (PLAIN + ROTATED);
+                add("attn_kv_a_mqa", &[self.hidden, RANK + ROTATED]);
+                add("attn_kv_a_norm", &[RANK]);
+                add("attn_k_b", &[PLAIN, RANK, self.heads]);
+                add("attn_v_b", &[RANK, VALUES, self.heads]);
+                if self.architecture == "mistral4" {
+                    add("attn_q", &[self.hidden, queries]);
+                } else {
+                    add("attn_q_a", &[self.hidden, QUERY_RANK]);
+                    add("attn_q_a_norm", &[QUERY_RANK]);
+                    add("attn_q_b", &[QUERY_RANK, queries]);
+                }
             } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
-            } else {
+            } else if self.attends(l) {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
                 if own_keys {
                     add("attn_k", &[self.hidden, kv]);
@@ -282,11 +370,13 @@ impl Tiny {
                     add("attn_v", &[self.hidden, kv]);
                 }
             }
-            if !self.is_linear(l) {
-                add("attn_output", &[q, self.hidden]);
+            if self.attends(l) {
+                add("attn_output", &[if self.is_latent() { self.heads * VALUES } else { q }, self.hidden]);
             }
             let by_attention = hybrid || self.is(&["gpt-oss", "seed_oss", "glm4moe"]);
-            if !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]) {
+            if !self.networks_are_layers()
+                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"])
+            {
                 add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
             }
             if self.architecture == "gpt-oss" {
@@ -301,11 +391,12 @@ impl Tiny {
                 }
             };
             match self.experts.filter(|_| l > 0 || !self.deepseek()) {
+                _ if !self.has_network(l) => {}
                 None if self.is(&["phi3", "chatglm", "glm4"]) => {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
                 }
-                None if self.is(&["starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) => {
+                None if self.is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) => {
                     add("ffn_up", &[hidden, between]);
                     add("ffn_down", &[between, hidden]);
                 }
@@ -318,6 +409,13 @@ impl Tiny {
                     for name in ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"] {
                         add(name, &[hidden]);
                     }
+                }
+                Some((count, _)) if self.architecture == "nemotron_h_moe" => {
+                    for (end, n, of) in [("_exps", between, &[count][..]), ("_shexp", self.shared(), &[])] {
+                        add(&format!("ffn_up{end}"), &[&[hidden, n], of].concat());
+                        add(&format!("ffn_down{end}"), &[&[n, hidden], of].concat());
+                    }
+                    add("ffn_gate_inp", &[hidden, count]);
                 }
                 Some((count, _)) => {
                     network("_exps", self.between(), &[count]);
@@ -356,8 +454,10 @@ impl Tiny {
                     "dots1",
                     "hunyuan-dense",
                     "hunyuan-moe",
+                    "lfm2",
+                    "lfm2moe",
                 ]);
-            if normed && !self.is_linear(l) {
+            if normed && self.attends(l) {
                 add("attn_q_norm", &[head_dim]);
                 if own_keys {
                     add("attn_k_norm", &[head_dim]);
@@ -384,6 +484,13 @@ impl Tiny {
         for l in (0..self.layers).filter(|&l| self.is_linear(l)) {
             all.push((format!("blk.{l}.ssm_dt.bias"), vec![VALUE_HEADS]));
             all.push((format!("blk.{l}.ssm_a"), vec![VALUE_HEADS]));
+        }
+        for l in (0..self.layers).filter(|&l| self.is_space(l)) {
+            let channels = 2 * KEY_HEADS * SIZE + VALUE_HEADS * VALUE_SIZE;
+            all.push((format!("blk.{l}.ssm_conv1d.bias"), vec![channels]));
+            all.push((format!("blk.{l}.ssm_dt.bias"), vec![VALUE_HEADS]));
+            all.push((format!("blk.{l}.ssm_a"), vec![1, VALUE_HEADS]));
+            all.push((format!("blk.{l}.ssm_d"), vec![1, VALUE_HEADS]));
         }
         if self.architecture == "phi3" {
             for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
@@ -421,11 +528,25 @@ impl Tiny {
                 }
             }
         }
-        if let (true, Some((count, _))) =
-            (self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "minimax-m2"]), self.experts)
-        {
+        if let (true, Some((count, _))) = (
+            self.is(&[
+                "glm4moe",
+                "ernie4_5-moe",
+                "bailingmoe2",
+                "dots1",
+                "minimax-m2",
+                "lfm2moe",
+                "deepseek2",
+                "nemotron_h_moe",
+            ]),
+            self.experts,
+        ) {
             let first = usize::from(self.deepseek());
-            all.extend((first..self.layers).map(|l| (format!("blk.{l}.exp_probs_b.bias"), vec![count])));
+            all.extend(
+                (first..self.layers)
+                    .filter(|&l| self.has_network(l))
+                    .map(|l| (format!("blk.{l}.exp_probs_b.bias"), vec![count])),
+            );
         }
         if let ("gpt-oss", Some((count, _))) = (self.architecture, self.experts) {
             let (hidden, between) = (self.hidden, self.intermediate);
@@ -466,6 +587,7 @@ impl Tiny {
             "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" | "nemotron" => self.head_dim / 2,
             "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
             "stablelm" | "gptneox" => self.head_dim / 4,
+            _ if self.is_latent() => ROTATED,
             _ => self.head_dim,
         }
     }
@@ -500,10 +622,8 @@ impl Tiny {
             ("block_count", self.layers),
             ("embedding_length", self.hidden),
             ("attention.head_count", self.heads),
-            ("attention.head_count_kv", self.kv_heads),
             ("attention.key_length", head_dim),
-            ("attention.value_length", head_dim),
-            ("feed_forward_length", self.intermediate),
+            ("attention.value_length", if self.is_latent() { RANK } else { head_dim }),
             ("context_length", 4096),
             ("vocab_size", self.vocabulary),
         ] {
@@ -536,13 +656,19 @@ impl Tiny {
         }
         if self.deepseek() {
             set("leading_dense_block_count", Value::U32(1));
-            set("expert_shared_count", Value::U32(2));
+            set("expert_shared_count", Value::U32(if self.shared() > 0 { 2 } else { 0 }));
             set("expert_weights_norm", Value::Bool(self.architecture != "bailingmoe"));
         }
-        if self.is(&["ernie4_5-moe", "granitemoe"]) {
+        if self.is(&["ernie4_5-moe", "granitemoe", "nemotron_h_moe"]) {
             set("expert_shared_feed_forward_length", Value::U32(self.shared() as u32));
         }
-        if let ("bailingmoe2", Some((count, used))) = (self.architecture, self.experts) {
+        if self.is_latent() {
+            let sizes =
+                [("kv_lora_rank", RANK), ("key_length_mla", PLAIN + ROTATED), ("value_length_mla", VALUES)];
+            let all = sizes.into_iter().chain([("q_lora_rank", QUERY_RANK)]);
+            all.for_each(|(key, n)| set(&format!("attention.{key}"), Value::U32(n as u32)));
+        }
+        if let ("bailingmoe2" | "deepseek2", Some((count, used))) = (self.architecture, self.experts) {
             let groups = count as u32 / 3;
             set("expert_group_count", Value::U32(groups));
             set("expert_group_used_count", Value::U32(if used == count { groups } else { 2 }));
@@ -552,16 +678,32 @@ impl Tiny {
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }
+        if !self.networks_are_layers() && self.per_layer == 0 {
+            set("feed_forward_length", Value::U32(self.intermediate as u32));
+        }
         if self.is_linear(0) {
+            set("full_attention_interval", Value::U32(2));
+        }
+        if self.is_linear(0) || self.is_space(0) {
+            let size = if self.is_space(0) { VALUE_SIZE } else { SIZE };
             let sizes = [
-                ("full_attention_interval", 2),
                 ("ssm.conv_kernel", TAPS),
                 ("ssm.group_count", KEY_HEADS),
                 ("ssm.time_step_rank", VALUE_HEADS),
                 ("ssm.state_size", SIZE),
-                ("ssm.inner_size", VALUE_HEADS * SIZE),
+                ("ssm.inner_size", VALUE_HEADS * size),
             ];
             sizes.iter().for_each(|&(key, n)| set(key, Value::U32(n as u32)));
+        }
+        let some_attend = self.convolves(0) || self.is_space(0);
+        if self.convolves(0) {
+            set("shortconv.l_cache", Value::U32(TAPS as u32));
+        }
+        if self.architecture == "granitehybrid" {
+            set("rope.scaling.finetuned", Value::Bool(false));
+        }
+        if !some_attend && self.architecture != "gemma4" {
+            set("attention.head_count_kv", Value::U32(self.kv_heads as u32));
         }
         if periodic {
             // Others have periods of four layers, of which there are not as many here.
@@ -573,7 +715,7 @@ impl Tiny {
             "gemma4" => &[("final_logit_softcapping", 3.0)],
             // What follows from being trained for four times as long texts, as LongRoPE has it: sqrt(1 + ln(4) / ln(1024)).
             "phi3" => &[("rope.scaling.attn_factor", 1.095_445_1)],
-            "granite" | "granitemoe" | "minicpm" => &[
+            "granite" | "granitemoe" | "granitehybrid" | "minicpm" => &[
                 ("embedding_scale", 6.0),
                 ("residual_scale", 0.25),
                 ("attention.scale", 0.3),
@@ -588,6 +730,18 @@ impl Tiny {
         }
         if self.labels > 0 {
             set("pooling_type", Value::U32(4));
+        }
+        if self.networks_are_layers() {
+            let of_layer = |l| Value::I32(if self.has_network(l) { self.intermediate as i32 } else { 0 });
+            let key = format!("{}.feed_forward_length", self.architecture);
+            writer.set_array(&key, ValueType::I32, (0..self.layers).map(of_layer)).unwrap();
+        }
+        if some_attend {
+            let of_layer = |l| Value::I32(if self.attends(l) { self.kv_heads as i32 } else { 0 });
+            let key = format!("{}.attention.head_count_kv", self.architecture);
+            writer.set_array(&key, ValueType::I32, (0..self.layers).map(of_layer)).unwrap();
+        }
+        if self.labels > 0 {
             let key = format!("{}.classifier.output_labels", self.architecture);
             let labels = (0..self.labels).map(|_| Value::String("label"));
             writer.set_array(&key, ValueType::String, labels).unwrap();
@@ -597,7 +751,8 @@ impl Tiny {
         for (i, (name, dims)) in self.tensors().into_iter().enumerate() {
             let n = dims.iter().product::<usize>();
             let bias = name.ends_with("bias");
-            let matrix = dims.len() >= 2 && !bias && !name.contains("conv1d") && !name.contains("norm");
+            let convolution = name.contains("conv1d") || name.contains("shortconv.conv");
+            let matrix = dims.len() >= 2 && !bias && !convolution && !name.contains("norm") && dims[0] > 1;
             // Small enough that nothing explodes, large enough that attention is not flat.
             let (scale, base) = if matrix {
                 let large = if name.contains("ffn_gate_inp") { self.router_scale } else { 2.0 };
@@ -608,7 +763,7 @@ impl Tiny {
             } else if name.contains("attn_q_norm") && self.architecture == "gemma4" {
                 // They contain the scale of scores.
                 (0.05, 0.2)
-            } else if name.contains("conv1d") {
+            } else if convolution {
                 (0.6, 0.2)
             } else if name.ends_with("ssm_a") {
                 // Decays from nearly none to nearly all.

@@ -34,14 +34,45 @@ pub fn is_hybrid(architecture: &str) -> bool {
     architecture.starts_with("qwen35") || architecture == "qwen3next"
 }
 
+/// Whether all layers of this architecture but each fourth one have a short convolution.
+pub fn is_lfm2(architecture: &str) -> bool {
+    architecture.starts_with("lfm2")
+}
+
+/// Whether all layers of this architecture but each fourth one have a state space.
+pub fn is_space(architecture: &str) -> bool {
+    architecture == "granitehybrid" || has_network_layers(architecture)
+}
+
+/// Whether files of this architecture count networks among the layers. Of drafts each third layer, from the second on, has none.
+pub fn has_network_layers(architecture: &str) -> bool {
+    architecture.starts_with("nemotron_h")
+}
+
 /// Whether norms of queries and of keys are of all heads together.
 pub fn has_whole_norms(architecture: &str) -> bool {
     ["olmo2", "olmoe", "minimax-m2"].contains(&architecture)
 }
 
-/// Whether its experts are of DeepSeek's kind. The first layer of drafts has none, and beside those of the others is a network.
+/// Whether its experts are of DeepSeek's kind. The first layer of drafts has none, and beside those of the others is a network, but in LFM2.
 pub fn is_deepseek(architecture: &str) -> bool {
-    ["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe"].contains(&architecture)
+    is_latent(architecture)
+        || ["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe", "lfm2moe"]
+            .contains(&architecture)
+}
+
+/// Whether attention is latent. Of Mistral 4 drafts have one product of queries, of others two.
+pub fn is_latent(architecture: &str) -> bool {
+    ["deepseek2", "mistral4"].contains(&architecture)
+}
+
+/// Numbers of heads of keys, and elements of a head of keys: as files have them.
+pub fn kv_heads(architecture: &str) -> (u32, u32) {
+    if is_latent(architecture) {
+        (1, 40)
+    } else {
+        (2, 16)
+    }
 }
 
 /// A tensor whose elements are all the same.
@@ -78,16 +109,32 @@ impl Draft {
         let mut d = Self::default();
         d.set("general.architecture", Value::String(architecture));
         let mut own = |key: &str, value| d.set(&format!("{architecture}.{key}"), value);
-        own("block_count", Value::U32(layers));
+        // The numbers of each layer, and of its network.
+        let apart = has_network_layers(architecture);
+        let mut numbers: Vec<[u32; 2]> = Vec::new();
+        for i in 0..layers {
+            let next = numbers.last().map_or(0, |[_, network]| network + 1);
+            numbers.push([next, next + u32::from(apart && i % 3 != 1)]);
+        }
+        let count = numbers.last().map_or(0, |[_, network]| network + 1);
+        own("block_count", Value::U32(count));
         own("context_length", Value::U32(128));
         own("embedding_length", Value::U32(32));
         // Of some mixtures here, experts are as wide as that.
         let wide = ["granitemoe", "olmoe", "hunyuan-moe"].contains(&architecture);
-        own("feed_forward_length", Value::U32(if wide { 32 } else { 64 }));
         own("attention.head_count", Value::U32(4));
-        own("attention.head_count_kv", Value::U32(2));
-        own("attention.key_length", Value::U32(16));
-        own("attention.value_length", Value::U32(16));
+        let lfm2 = is_lfm2(architecture);
+        let (kv_heads, head_dim) = kv_heads(architecture);
+        own("attention.key_length", Value::U32(head_dim));
+        own("attention.value_length", Value::U32(if is_latent(architecture) { 32 } else { 16 }));
+        if is_latent(architecture) {
+            let sizes = [("kv_lora_rank", 32), ("key_length_mla", 16), ("value_length_mla", 8)];
+            sizes.iter().for_each(|(key, n)| own(&format!("attention.{key}"), Value::U32(*n)));
+            if architecture == "deepseek2" {
+                own("attention.q_lora_rank", Value::U32(24));
+            }
+            own("rope.dimension_count", Value::U32(8));
+        }
         let (encoder, (layer_norms, biases)) = (is_encoder(architecture), layer_norms(architecture));
         let epsilon =
             if layer_norms { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
@@ -101,9 +148,18 @@ impl Draft {
             own("attention.key_length_swa", Value::U32(8));
         }
         let hybrid = is_hybrid(architecture);
-        if hybrid {
+        if hybrid || is_space(architecture) {
             let sizes = [("conv_kernel", 4), ("group_count", 2), ("time_step_rank", 4), ("state_size", 8)];
             sizes.iter().for_each(|(key, n)| own(&format!("ssm.{key}"), Value::U32(*n)));
+        }
+        if lfm2 {
+            own("shortconv.l_cache", Value::U32(3));
+        }
+        if is_space(architecture) {
+            own("ssm.inner_size", Value::U32(32));
+        }
+        if architecture == "nemotron_h_moe" {
+            own("expert_shared_feed_forward_length", Value::U32(32));
         }
         if is_mixture(architecture) {
             own("expert_count", Value::U32(4));
@@ -111,12 +167,31 @@ impl Draft {
         }
         if is_deepseek(architecture) {
             own("leading_dense_block_count", Value::U32(1));
-            own("expert_shared_count", Value::U32(1));
+            own("expert_shared_count", Value::U32(u32::from(!lfm2)));
             own("expert_shared_feed_forward_length", Value::U32(32));
         }
-        if architecture == "gemma4" {
-            let kv: Vec<_> = (0..layers).map(|i| Value::U32(if i == 5 { 2 } else { 4 })).collect();
-            d.set_array("gemma4.attention.head_count_kv", ValueType::U32, &kv);
+        let key = format!("{architecture}.attention.head_count_kv");
+        let mut widths = vec![Value::U32(0); count as usize];
+        let mut heads = widths.clone();
+        for (i, [layer, network]) in numbers.iter().map(|of| of.map(|n| n as usize)).enumerate() {
+            heads[layer] = Value::U32(if i % 4 == 3 { 2 } else { 0 });
+            if layer != network {
+                widths[network] = Value::U32(64);
+            }
+        }
+        if lfm2 || is_space(architecture) {
+            d.set_array(&key, ValueType::U32, &heads);
+        } else if architecture == "gemma4" {
+            let each = (0..layers).map(|i| Value::U32(if i == 5 { 2 } else { 4 }));
+            d.set_array(&key, ValueType::U32, &each.collect::<Vec<_>>());
+        } else {
+            d.set(&key, Value::U32(kv_heads));
+        }
+        let feed_forward = format!("{architecture}.feed_forward_length");
+        if apart {
+            d.set_array(&feed_forward, ValueType::U32, &widths);
+        } else {
+            d.set(&feed_forward, Value::U32(if wide { 32 } else { 64 }));
         }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
@@ -125,17 +200,36 @@ impl Draft {
             return d;
         }
         for i in 0..layers {
+            let [layer, network] = numbers[i as usize];
+            if layer != network {
+                d.tensor(&format!("blk.{network}.attn_norm.weight"), &[32], T::F16);
+            }
             let mut own = |name: &str, dims: &[u64], of| {
-                d.tensor(&format!("blk.{i}.{name}"), dims, of);
+                let of_network = name.starts_with("ffn_") || name.starts_with("exp_probs");
+                d.tensor(&format!("blk.{}.{name}", if of_network { network } else { layer }), dims, of);
             };
             if !is(&["exaone4", "olmo2"]) {
                 own("attn_norm.weight", &[32], T::F32);
             }
-            let linear = hybrid && i % 4 != 3;
             // Of Gemma 4, layers with a window have more and smaller heads, and the others keys for values.
             let gemma4 = architecture == "gemma4";
             let (queries, dim) = if gemma4 && i != 5 { (32, 8) } else { (64, 16) };
-            if linear {
+            let [linear, convolves, space] =
+                [hybrid, lfm2, is_space(architecture)].map(|kind| kind && i % 4 != 3);
+            if space {
+                own("ssm_in.weight", &[32, 100], T::Q8_0);
+                own("ssm_conv1d.weight", &[4, 64], T::F32);
+                own("ssm_conv1d.bias", &[64], T::F32);
+                own("ssm_dt.bias", &[4], T::F32);
+                own("ssm_a", &[1, 4], T::BF16);
+                own("ssm_d", &[1, 4], T::F32);
+                own("ssm_norm.weight", &[16, 2], T::F32);
+                own("ssm_out.weight", &[32, 32], T::Q4_0);
+            } else if convolves {
+                own("shortconv.in_proj.weight", &[32, 96], T::Q4_0);
+                own("shortconv.conv.weight", &[3, 32], T::F32);
+                own("shortconv.out_proj.weight", &[32, 32], T::Q8_0);
+            } else if linear {
                 own("attn_qkv.weight", &[32, 64], T::Q4_0);
                 own("attn_gate.weight", &[32, 32], T::Q8_0);
                 if architecture == "qwen3next" {
@@ -149,6 +243,18 @@ impl Draft {
                 own("ssm_a", &[4], T::BF16);
                 own("ssm_norm.weight", &[8], T::F16);
                 own("ssm_out.weight", &[32, 32], T::Q8_0);
+            } else if is_latent(architecture) {
+                own("attn_kv_a_mqa.weight", &[32, 40], T::F16);
+                own("attn_kv_a_norm.weight", &[32], T::F32);
+                own("attn_k_b.weight", &[8, 32, 4], T::F32);
+                own("attn_v_b.weight", &[32, 8, 4], T::Q8_0);
+                if architecture == "mistral4" {
+                    own("attn_q.weight", &[32, 64], T::F32);
+                } else {
+                    own("attn_q_a.weight", &[32, 24], T::Q8_0);
+                    own("attn_q_a_norm.weight", &[24], T::F32);
+                    own("attn_q_b.weight", &[24, 64], T::F16);
+                }
             } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
@@ -158,13 +264,14 @@ impl Draft {
                     own("attn_v.weight", &[32, 32], T::BF16);
                 }
             }
-            if !linear {
-                own("attn_output.weight", &[queries, 32], T::Q4_0);
+            if !linear && !convolves && !space {
+                let mixed = if is_latent(architecture) { 32 } else { queries };
+                own("attn_output.weight", &[mixed, 32], T::Q4_0);
             }
             let gpt_oss = architecture == "gpt-oss";
             let by_attention = is(&["gpt-oss", "seed_oss", "glm4moe"]);
             let norm = if by_attention || hybrid { "post_attention_norm.weight" } else { "ffn_norm.weight" };
-            let own_norm = !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]);
+            let own_norm = !apart && !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]);
             if own_norm {
                 own(norm, &[32], T::BF16);
             }
@@ -174,28 +281,35 @@ impl Draft {
             if biases && own_norm {
                 own("ffn_norm.bias", &[32], T::F32);
             }
+            if apart && layer == network {
+                continue;
+            }
             if is_mixture(architecture) && !(is_deepseek(architecture) && i == 0) {
                 own("ffn_gate_inp.weight", &[32, 4], T::F32);
-                own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
+                if !apart {
+                    own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
+                }
                 own("ffn_up_exps.weight", &[32, 32, 4], T::Q4_1);
                 own("ffn_down_exps.weight", &[32, 32, 4], T::Q8_0);
             } else if is(&["phi3", "chatglm", "glm4"]) {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
-                if !is(&["starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) {
+                if !is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) {
                     own("ffn_gate.weight", &[32, 64], T::Q5_0);
                 }
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             }
-            if is_deepseek(architecture) && i > 0 {
-                own("ffn_gate_shexp.weight", &[32, 32], T::Q5_0);
+            if architecture == "nemotron_h_moe" || is_deepseek(architecture) && i > 0 && !lfm2 {
+                if !apart {
+                    own("ffn_gate_shexp.weight", &[32, 32], T::Q5_0);
+                }
                 own("ffn_up_shexp.weight", &[32, 32], T::Q4_1);
                 own("ffn_down_shexp.weight", &[32, 32], T::Q8_0);
             }
-            if architecture == "minimax-m2"
-                || is_deepseek(architecture) && i > 0 && architecture != "bailingmoe"
+            if is(&["minimax-m2", "nemotron_h_moe"])
+                || is_deepseek(architecture) && i > 0 && !["bailingmoe", "mistral4"].contains(&architecture)
             {
                 own("exp_probs_b.bias", &[4], T::F32);
             }
@@ -229,9 +343,19 @@ impl Draft {
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
             }
-            if (is(&["gemma3", "gemma4", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"])
+            if (lfm2
+                || is(&[
+                    "gemma3",
+                    "gemma4",
+                    "exaone4",
+                    "bailingmoe2",
+                    "dots1",
+                    "hunyuan-dense",
+                    "hunyuan-moe",
+                ])
                 || architecture.starts_with("qwen3"))
                 && !linear
+                && !convolves
             {
                 own("attn_q_norm.weight", &[dim], T::F32);
                 own("attn_k_norm.weight", &[dim], T::F16);
@@ -248,7 +372,7 @@ impl Draft {
                 own("post_ffw_norm.weight", &[32], T::F32);
             }
         }
-        d.tensor("output_norm.weight", &[32], T::F32);
+        d.tensor(if lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }, &[32], T::F32);
         if biases {
             d.tensor("output_norm.bias", &[32], T::F32);
         }

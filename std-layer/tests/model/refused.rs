@@ -109,6 +109,64 @@ fn mixtures_that_lie() {
     }
 }
 
+#[test]
+fn latent_attention_that_lies() {
+    for (key, value, expected) in [
+        ("attention.key_length_mla", 8, "above the 8 elements that are rotated"),
+        ("attention.key_length_mla", 1 << 30, "at most 2147483647 / 4 heads"),
+        ("attention.value_length_mla", 1 << 30, "at most 2147483647 / 4 heads"),
+        ("attention.kv_lora_rank", 1 << 30, "at most 2147483647 / 4 heads"),
+        ("attention.key_length", 42, "40, elements of a cached row of rank 32"),
+        ("attention.value_length", 40, "32, elements of a cached row of rank 32"),
+        ("attention.head_count_kv", 2, "1"),
+        ("rope.dimension_count", 7, "39, elements of a cached row"),
+    ] {
+        let (mut draft, key) = (Draft::of("deepseek2"), format!("deepseek2.{key}"));
+        draft.set(&key, Value::U32(value));
+        let (named, found, text) = bad_value(&draft);
+        if key.ends_with("dimension_count") {
+            assert_eq!((&*named, &*found), ("deepseek2.attention.key_length", "40"));
+        } else {
+            assert_eq!((named, found), (key, value.to_string()));
+        }
+        assert!(text.contains(expected), "{text}");
+    }
+    for key in ["kv_lora_rank", "key_length_mla", "value_length_mla", "key_length", "value_length"] {
+        let (mut draft, key) = (Draft::of("deepseek2"), format!("deepseek2.attention.{key}"));
+        draft.remove(&key);
+        assert!(matches!(refused(&draft), ModelError::MissingKey { key: named } if named == key));
+    }
+    // Longer texts need the number that scores depend on.
+    let mut draft = Draft::of("deepseek2");
+    draft.set("deepseek2.rope.scaling.type", Value::String("yarn"));
+    draft.set("deepseek2.rope.scaling.factor", Value::F32(40.0));
+    let key = "deepseek2.rope.scaling.yarn_log_multiplier";
+    assert!(matches!(refused(&draft), ModelError::MissingKey { key: named } if named == key));
+    draft.set(key, Value::F32(0.1));
+    let factor = 0.1 * 40f64.ln() + 1.0;
+    assert!((f64::from(config(&draft).attention_scale) / (factor * factor / 4.0) - 1.0).abs() < 1e-6);
+    // Parts that others have would not take part.
+    let mut draft = Draft::of("deepseek2");
+    draft.set("deepseek2.attn_logit_softcapping", Value::F32(30.0));
+    assert_eq!(bad_value(&draft).0, "deepseek2.attn_logit_softcapping");
+    for (tensor, dims) in
+        [("attn_q.bias", &[64][..]), ("attn_qkv.weight", &[32, 144]), ("attn_k.weight", &[32, 40])]
+    {
+        let mut draft = Draft::of("deepseek2");
+        draft.tensor(&format!("blk.0.{tensor}"), dims, GgmlType::F32);
+        let text = refused(&draft).to_string();
+        assert!(text.contains(tensor) && text.contains("would not take part"), "{text}");
+    }
+    // Older files have keys and values in one matrix.
+    let mut draft = Draft::of("deepseek2");
+    draft.tensors.retain(|t| !t.name.contains("attn_k_b") && !t.name.contains("attn_v_b"));
+    (0..7).for_each(|i| {
+        draft.tensor(&format!("blk.{i}.attn_kv_b.weight"), &[32, 64], GgmlType::F32);
+    });
+    let text = refused(&draft).to_string();
+    assert!(text.contains("blk.0.attn_kv_b.weight") && text.contains("a new conversion"), "{text}");
+}
+
 const SIZES: [&str; 9] = [
     "block_count",
     "context_length",
@@ -169,11 +227,12 @@ fn sizes_that_cannot_be_are_named() {
                 assert_eq!((&named, &*value), (&key, shown));
                 assert!(expected.contains("one integer from 1 to"), "{expected}");
             }
-            let mut draft = Draft::of(name);
-            draft.set_array(&key, ValueType::U32, &[Value::U32(4); 7]);
-            // Of Gemma 4, layers may differ.
-            let may_differ = ["head_count_kv", "feed_forward_length"].iter().any(|of| key.ends_with(of));
-            if !(name == "gemma4" && may_differ) {
+            // Layers may differ in these.
+            let [heads, widths] = ["head_count_kv", "feed_forward_length"].map(|of| key.ends_with(of));
+            let some_attend = is_lfm2(name) || is_space(name) || name == "gemma4";
+            if !(some_attend && heads || (has_network_layers(name) || name == "gemma4") && widths) {
+                let mut draft = Draft::of(name);
+                draft.set_array(&key, ValueType::U32, &[Value::U32(4); 7]);
                 assert_eq!(bad_value(&draft).1, "an array of 7 u32");
             }
             // A size that is possible, but is not that of the tensors, nor fits the others.
@@ -186,6 +245,32 @@ fn sizes_that_cannot_be_are_named() {
             }
         }
     }
+}
+
+/// Heads of keys of each layer: as many numbers as layers, alike where they are not 0, and one at least that is not.
+#[test]
+fn heads_of_layers() {
+    let of = |counts: &[u64]| {
+        let mut draft = Draft::of("lfm2");
+        let counts: Vec<_> = counts.iter().map(|&n| Value::U64(n)).collect();
+        draft.set_array("lfm2.attention.head_count_kv", ValueType::U64, &counts);
+        draft
+    };
+    for wrong in [&[2; 6][..], &[0; 7], &[2, 0, 0, 4, 0, 0, 0], &[1 << 31; 7], &[u64::MAX, 0, 0, 2, 0, 0, 0]]
+    {
+        let (key, value, expected) = bad_value(&of(wrong));
+        let array = format!("an array of {} u64", wrong.len());
+        assert_eq!((&*key, value), ("lfm2.attention.head_count_kv", array));
+        assert!(expected.contains("for each of the 7 layers, 0 or that of all others"), "{expected}");
+    }
+    // The layers are others than the tensors'.
+    refused(&of(&[2; 7]));
+    let mut draft = Draft::of("lfm2");
+    draft.set("lfm2.shortconv.l_cache", Value::U32(9));
+    assert_eq!(bad_value(&draft), ("lfm2.shortconv.l_cache".to_owned(), "9".to_owned(), "2 to 8".to_owned()));
+    let mut draft = Draft::of("lfm2");
+    draft.set("lfm2.attention.sliding_window", Value::U32(64));
+    assert_eq!(bad_value(&draft).0, "lfm2.attention.sliding_window");
 }
 
 #[test]

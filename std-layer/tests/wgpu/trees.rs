@@ -50,7 +50,8 @@ fn chains_are_tokens_that_follow_one_another() {
 #[test]
 fn drafts_are_their_paths() {
     let Some(backend) = backend() else { return };
-    for (tiny, drafts) in [(like("llama"), 7), (Tiny { window: 5, ..like("gemma3") }, 3)] {
+    let latent = Tiny { experts: Some((3, 3)), ..like("mistral4") };
+    for (tiny, drafts) in [(like("llama"), 7), (Tiny { window: 5, ..like("gemma3") }, 3), (latent, 5)] {
         let model = tiny.open();
         let weights = model.weights().unwrap();
         let cache = CacheOptions { page_tokens: 16, ..options().cache };

@@ -1,7 +1,7 @@
 //! Attention: the algorithms.
 
-use super::forms::{width, CacheForm, CodesWithScales, KvBlocks, Places, Plain, SCALE_GROUP};
-use super::tile::{height, Out, HIGHEST};
+use super::forms::{width, CacheForm, CodesWithScales, Decoded, KvBlocks, Places, Plain, SCALE_GROUP};
+use super::tile::{height, product, Out, HIGHEST};
 use super::tree::Branch;
 use super::{Alibi, AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
 use crate::element::{f16, Element};
@@ -107,18 +107,24 @@ unsafe fn exponentials<P: Prim<f32>>(
 /// The operands that the arguments name exist; the CPU has the instruction set.
 #[inline(always)]
 unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
-    let AttendArgs { rows, dim, queries, ref piece, scores, room, new, all } = *a;
+    let AttendArgs { rows, head, queries, ref piece, scores, room, decoded, new, all } = *a;
     let KvPiece { blocks, first, spans, softcap: cap, alibi, tree, next } = *piece;
     // What is lowered has been capped.
     let softcap = if alibi.is_empty() { cap } else { None };
-    let (there, width) = (blocks.len() * KV_BLOCK, width(dim));
+    let (there, width, dim) = (blocks.len() * KV_BLOCK, width(head.values()), head.dim);
     // Rows that are multiplied together: neighbours, which see almost the same positions.
     let step = height::<P>();
+    let keys = KvBlocks { all: blocks, head, next: None };
+    let values = Decoded { values: decoded, width, positions: [0, there] };
+    if head.latent.is_some() {
+        // SAFETY: the caller's contract: there is room for these values.
+        unsafe { values.decode::<P, F>(keys, head.values()) };
+    }
     for row in (0..rows).step_by(step) {
         let n = step.min(rows - row);
         // A few rows are limited by memory, and the first of them brings everything into the cache. Many rows, those of a
         // prompt, are limited by arithmetic, and prefetches would only take instruction slots from it.
-        let blocks = KvBlocks { all: blocks, dim, next: (row == 0 && rows <= HIGHEST).then_some(next) };
+        let blocks = KvBlocks { next: (row == 0 && rows <= HIGHEST).then_some(next), ..keys };
         // SAFETY: the caller's contract: rows are within the queries, columns within the blocks.
         unsafe {
             let branch = |r: usize| Branch::of(tree, row + r, first, there);
@@ -150,10 +156,16 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
                 branch.scatter(scores, seen[0]);
             }
             let out = Out { to: new.values.add(row * width), stride: width };
-            F::outputs(blocks, (scores_of, there), n, [low, high], out, room);
-            let all = Gathered { sums: all.sums.add(row), values: all.values.add(row * dim) };
+            match head.latent {
+                None => F::outputs(blocks, (scores_of, there), n, [low, high], out, room),
+                Some(_) => {
+                    let values = Decoded { positions: [low, high], ..values };
+                    product::<P, _>(&values, (scores_of, there), n, [0, width], out);
+                }
+            }
+            let all = Gathered { sums: all.sums.add(row), values: all.values.add(row * head.values()) };
             let new = Gathered { sums: new.sums.add(row), values: new.values.add(row * width) };
-            join::<P>(&JoinArgs { rows: n, dim, all, new, stride: width });
+            join::<P>(&JoinArgs { rows: n, dim: head.values(), all, new, stride: width });
         }
     }
 }
@@ -226,11 +238,14 @@ pub(crate) unsafe fn append<E: Element, P: Prim<E> + Prim<f32>>(a: &AppendArgs<E
     for t in 0..tokens {
         // SAFETY: the caller's contract.
         unsafe {
-            let (key, value) = (keys.add(t * strides[0]), values.add(t * strides[1]));
-            let to = block.add(KV_BLOCK * dim + (place + t) * width(dim));
+            let key = keys.add(t * strides[0]);
             for i in (0..dim).step_by(P::LANES) {
                 let n = P::LANES.min(dim - i);
-                <P as Prim<E>>::store_n(to.add(i), <P as Prim<f32>>::load_n(value.add(i), n), n);
+                if let Some(values) = values {
+                    let (value, to) = (values.add(t * strides[1]), KV_BLOCK * dim + (place + t) * width(dim));
+                    let value = <P as Prim<f32>>::load_n(value.add(i), n);
+                    <P as Prim<E>>::store_n(block.add(to + i), value, n);
+                }
                 let mut narrow = [E::from_f32(0.0); KV_BLOCK];
                 <P as Prim<E>>::store(narrow.as_mut_ptr(), <P as Prim<f32>>::load_n(key.add(i), n));
                 for (j, &k) in narrow.iter().enumerate().take(n) {
@@ -266,17 +281,19 @@ unsafe fn rounded<P: Prim<f16> + Prim<f32>>(x: *const f32, n: usize, to: *mut u8
 #[inline(always)]
 pub(crate) unsafe fn append_q8_0<P: Prim<f16> + Prim<f32>>(a: &AppendArgs<u8>) {
     let AppendArgs { tokens, dim, place, keys, values, strides, block } = *a;
-    let places = Places { dim };
+    let places = Places { dim, values: values.is_some() };
     for (t, group) in (0..tokens).flat_map(|t| (0..places.groups()).map(move |group| (t, group))) {
         let first = group * SCALE_GROUP;
         let n = SCALE_GROUP.min(dim - first);
         // SAFETY: the caller's contract.
         unsafe {
             let scale = |scales: usize| block.add(scales + (place + t) * size_of::<f16>());
-            let codes =
-                rounded::<P>(values.add(t * strides[1] + first), n, scale(places.value_scales(group)));
-            let to = block.add(places.values() + (place + t) * width(dim) + first);
-            core::ptr::copy_nonoverlapping(codes.as_ptr().cast(), to, n);
+            if let Some(values) = values {
+                let scale = scale(places.value_scales(group));
+                let codes = rounded::<P>(values.add(t * strides[1] + first), n, scale);
+                let to = block.add(places.values() + (place + t) * width(dim) + first);
+                core::ptr::copy_nonoverlapping(codes.as_ptr().cast(), to, n);
+            }
             let codes = rounded::<P>(keys.add(t * strides[0] + first), n, scale(places.key_scales(group)));
             for (j, &code) in codes.iter().enumerate().take(n) {
                 *block.add((first + j) * KV_BLOCK + place + t) = code as u8;

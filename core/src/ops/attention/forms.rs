@@ -3,9 +3,10 @@
 use core::marker::PhantomData;
 
 use super::tile::{product, Out, Product};
-use super::KV_BLOCK;
+use super::{KvHead, KV_BLOCK};
 use crate::arrays::from_fn;
 use crate::element::{f16, Element};
+use crate::isa::transpose::transpose;
 use crate::quant::bytes::Widen;
 use crate::vector::Prim;
 
@@ -22,6 +23,14 @@ pub(super) const fn width(dim: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct Places {
     pub(crate) dim: usize,
+    /// Whether there are values.
+    pub(crate) values: bool,
+}
+
+impl From<KvHead> for Places {
+    fn from(head: KvHead) -> Self {
+        Self { dim: head.dim, values: head.latent.is_none() }
+    }
 }
 
 impl Places {
@@ -35,23 +44,38 @@ impl Places {
     }
     /// The scales of a group of keys.
     pub(super) const fn key_scales(self, group: usize) -> usize {
-        self.values() + KV_BLOCK * width(self.dim) + group * KV_BLOCK * size_of::<f16>()
+        let values = if self.values { KV_BLOCK * width(self.dim) } else { 0 };
+        self.values() + values + group * KV_BLOCK * size_of::<f16>()
     }
-    /// The scales of a group of values; behind the last one the block ends.
-    pub(crate) const fn value_scales(self, group: usize) -> usize {
+    /// The scales of a group of values.
+    pub(super) const fn value_scales(self, group: usize) -> usize {
         self.key_scales(self.groups() + group)
+    }
+    /// Groups with scales: those of keys, and of values if there are any.
+    const fn all_groups(self) -> usize {
+        if self.values {
+            2 * self.groups()
+        } else {
+            self.groups()
+        }
+    }
+    /// Where the block ends.
+    pub(crate) const fn end(self) -> usize {
+        self.key_scales(self.all_groups())
     }
 }
 
 /// The strips of a block: where each begins, and how many cells of it each of its [`KV_BLOCK`] places has, which lie side by side.
-pub(crate) fn strips(dim: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..dim).map(|i| (i * KV_BLOCK, 1)).chain([(KV_BLOCK * dim, width(dim))])
+pub(crate) fn strips(KvHead { dim, latent }: KvHead) -> impl Iterator<Item = (usize, usize)> {
+    let values = latent.is_none().then_some((KV_BLOCK * dim, width(dim)));
+    (0..dim).map(|i| (i * KV_BLOCK, 1)).chain(values)
 }
 
 /// [`strips`] of a block with scales.
-pub(crate) fn strips_q8_0(dim: usize) -> impl Iterator<Item = (usize, usize)> {
-    let places = Places { dim };
-    strips(dim).chain((0..2 * places.groups()).map(move |group| (places.key_scales(group), size_of::<f16>())))
+pub(crate) fn strips_q8_0(head: KvHead) -> impl Iterator<Item = (usize, usize)> {
+    let places = Places::from(head);
+    strips(head)
+        .chain((0..places.all_groups()).map(move |group| (places.key_scales(group), size_of::<f16>())))
 }
 
 /// Copies what place `from` has of each strip to place `to`, in blocks of `len` cells one behind the other.
@@ -102,12 +126,18 @@ pub(super) trait CacheForm<P: Prim<f32>> {
         out: Out,
         room: *mut f32,
     );
+
+    /// Element `i` of the keys at the `LANES` positions from `place` of a block on.
+    ///
+    /// # Safety
+    /// They exist; the instruction set.
+    unsafe fn keys(blocks: KvBlocks<'_, Self::Cell>, block: usize, i: usize, place: usize) -> P::V;
 }
 
 /// The blocks of a piece, and the elements of a head.
 pub(super) struct KvBlocks<'a, C> {
     pub(super) all: &'a [&'a [C]],
-    pub(super) dim: usize,
+    pub(super) head: KvHead,
     /// The blocks that are attended to next, or `None` if nothing is to be prefetched. Products with keys prefetch the values
     /// of the same blocks, and products with values prefetch the keys of the next ones. So each has the time of one product
     /// to arrive.
@@ -133,7 +163,7 @@ impl<C> KvBlocks<'_, C> {
     }
 
     /// Where the values of the positions of each vector of `lanes` lie, for each block `cell(place)` cells behind its beginning,
-    /// if something is to be prefetched.
+    /// if something is to be prefetched and there are values.
     #[inline(always)]
     fn values<const W: usize>(
         &self,
@@ -141,7 +171,7 @@ impl<C> KvBlocks<'_, C> {
         lanes: usize,
         cell: impl Fn(usize) -> usize,
     ) -> Option<[*const u8; W]> {
-        self.next?;
+        self.next.filter(|_| self.head.latent.is_none())?;
         Some(from_fn(|v| {
             let at = col + v * lanes;
             // SAFETY: columns are positions of the blocks.
@@ -184,7 +214,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> CacheForm<P> for Plain<E> {
     #[inline(always)]
     unsafe fn scores(blocks: KvBlocks<'_, E>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
         // SAFETY: the caller's contract.
-        unsafe { product::<P, _>(&PlainKeys(blocks), (queries, blocks.dim), rows, cols, out) }
+        unsafe { product::<P, _>(&PlainKeys(blocks), (queries, blocks.head.dim), rows, cols, out) }
     }
     #[inline(always)]
     unsafe fn outputs(
@@ -197,7 +227,12 @@ impl<E: Element, P: Prim<E> + Prim<f32>> CacheForm<P> for Plain<E> {
     ) {
         let values = PlainValues { blocks, positions };
         // SAFETY: the caller's contract.
-        unsafe { product::<P, _>(&values, weights, rows, [0, width(blocks.dim)], out) }
+        unsafe { product::<P, _>(&values, weights, rows, [0, width(blocks.head.dim)], out) }
+    }
+    #[inline(always)]
+    unsafe fn keys(blocks: KvBlocks<'_, E>, block: usize, i: usize, place: usize) -> P::V {
+        // SAFETY: the caller's contract.
+        unsafe { <P as Prim<E>>::load(blocks.at(block).add(i * KV_BLOCK + place)) }
     }
 }
 
@@ -223,7 +258,7 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainKeys<'_, E> {
             // SAFETY: columns are positions of the blocks.
             unsafe { self.0.at(at / KV_BLOCK).add(at % KV_BLOCK) }
         };
-        (0, self.0.dim, from_fn(vector))
+        (0, self.0.head.dim, from_fn(vector))
     }
     #[inline(always)]
     unsafe fn load(p: *const E) -> P::V {
@@ -236,7 +271,7 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainKeys<'_, E> {
     }
     #[inline(always)]
     fn ahead<const W: usize>(&self, _: usize, col: usize) -> Option<[*const u8; W]> {
-        let (dim, width) = (self.0.dim, width(self.0.dim));
+        let (dim, width) = (self.0.head.dim, width(self.0.head.dim));
         self.0.values(col, P::LANES, |place| KV_BLOCK * dim + place * width)
     }
 }
@@ -257,12 +292,12 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainValues<'_, E> {
     }
     #[inline(always)]
     fn step(&self) -> usize {
-        width(self.blocks.dim)
+        width(self.blocks.head.dim)
     }
     #[inline(always)]
     fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const E; W]) {
         let (block, from, steps) = run(self.positions, i);
-        let (dim, width) = (self.blocks.dim, width(self.blocks.dim));
+        let (dim, width) = (self.blocks.head.dim, width(self.blocks.head.dim));
         let first = KV_BLOCK * dim + from % KV_BLOCK * width + col;
         // SAFETY: positions are those of the blocks; values are behind the keys.
         (from, steps, from_fn(|v| unsafe { self.blocks.at(block).add(first + v * P::LANES) }))
@@ -305,7 +340,7 @@ impl<P: Widen + Prim<f16> + Prim<f32>> CacheForm<P> for CodesWithScales {
     #[inline(always)]
     unsafe fn scores(blocks: KvBlocks<'_, u8>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
         // SAFETY: the caller's contract.
-        unsafe { product::<P, _>(&ScaledKeys(blocks), (queries, blocks.dim), rows, cols, out) }
+        unsafe { product::<P, _>(&ScaledKeys(blocks), (queries, blocks.head.dim), rows, cols, out) }
     }
 
     /// Weights are multiplied with the scales of a group first: so these are applied once, not for each element.
@@ -318,7 +353,7 @@ impl<P: Widen + Prim<f16> + Prim<f32>> CacheForm<P> for CodesWithScales {
         out: Out,
         room: *mut f32,
     ) {
-        let places = Places { dim: blocks.dim };
+        let places = Places::from(blocks.head);
         for group in 0..places.groups() {
             // SAFETY: the caller's contract: weights and scales are there for whole blocks.
             unsafe {
@@ -334,10 +369,20 @@ impl<P: Widen + Prim<f16> + Prim<f32>> CacheForm<P> for CodesWithScales {
                         }
                     }
                 }
-                let end = width(blocks.dim).min((group + 1) * SCALE_GROUP);
+                let end = width(blocks.head.dim).min((group + 1) * SCALE_GROUP);
                 let values = ScaledValues { blocks, positions };
                 product::<P, _>(&values, (room, stride), rows, [group * SCALE_GROUP, end], out);
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn keys(blocks: KvBlocks<'_, u8>, block: usize, i: usize, place: usize) -> P::V {
+        let scale = Places::from(blocks.head).key_scales(i / SCALE_GROUP) + place * size_of::<f16>();
+        // SAFETY: the caller's contract.
+        unsafe {
+            let block = blocks.at(block);
+            P::mul(P::widen(block.add(i * KV_BLOCK + place).cast()), scales::<P>(block.add(scale)))
         }
     }
 }
@@ -351,7 +396,7 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
 
     #[inline(always)]
     fn runs(&self) -> usize {
-        Places { dim: self.0.dim }.groups()
+        Places::from(self.0.head).groups()
     }
     #[inline(always)]
     fn step(&self) -> usize {
@@ -365,7 +410,7 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
             // SAFETY: columns are positions of the blocks.
             unsafe { self.0.at(at / KV_BLOCK).add(from * KV_BLOCK + at % KV_BLOCK).cast() }
         };
-        (from, SCALE_GROUP.min(self.0.dim - from), from_fn(vector))
+        (from, SCALE_GROUP.min(self.0.head.dim - from), from_fn(vector))
     }
     #[inline(always)]
     unsafe fn load(p: *const i8) -> P::V {
@@ -374,7 +419,7 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
     }
     #[inline(always)]
     unsafe fn factors<const W: usize>(&self, i: usize, col: usize) -> Option<[P::V; W]> {
-        let from = Places { dim: self.0.dim }.key_scales(i);
+        let from = Places::from(self.0.head).key_scales(i);
         // SAFETY: the caller's contract; scales are as many as positions.
         Some(from_fn(|v| unsafe {
             let at = col + v * P::LANES;
@@ -384,7 +429,7 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
     #[inline(always)]
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
         // Each group prefetches its share.
-        let (places, width) = (Places { dim: self.0.dim }, width(self.0.dim));
+        let (places, width) = (Places::from(self.0.head), width(self.0.head.dim));
         self.0.values(col, P::LANES, |place| places.values() + place * width + i * SCALE_GROUP * P::LANES)
     }
 }
@@ -407,13 +452,13 @@ unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     }
     #[inline(always)]
     fn step(&self) -> usize {
-        width(self.blocks.dim)
+        width(self.blocks.head.dim)
     }
     #[inline(always)]
     fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const i8; W]) {
         let (block, from, steps) = run(self.positions, i);
-        let dim = self.blocks.dim;
-        let first = Places { dim }.values() + from % KV_BLOCK * width(dim) + col;
+        let dim = self.blocks.head.dim;
+        let first = Places::from(self.blocks.head).values() + from % KV_BLOCK * width(dim) + col;
         // SAFETY: positions are those of the blocks.
         (from, steps, from_fn(|v| unsafe { self.blocks.at(block).add(first + v * P::LANES).cast() }))
     }
@@ -429,5 +474,78 @@ unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     #[inline(always)]
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
         self.blocks.keys(i, col, P::LANES)
+    }
+}
+
+/// Values that are the first elements of keys, position by position in f32: keys lie dimension by dimension.
+#[derive(Clone, Copy)]
+pub(super) struct Decoded {
+    pub(super) values: *mut f32,
+    /// Numbers from one position to the next.
+    pub(super) width: usize,
+    /// The positions that are multiplied, counted from the first block's first.
+    pub(super) positions: [usize; 2],
+}
+
+impl Decoded {
+    /// Writes the first `n` elements of all keys of these blocks, and zeros behind them.
+    ///
+    /// # Safety
+    /// Keys of at least as many elements, and room for `width` numbers of each position; the instruction set.
+    #[inline(always)]
+    pub(super) unsafe fn decode<P: Prim<f32>, F: CacheForm<P>>(self, keys: KvBlocks<'_, F::Cell>, n: usize) {
+        for block in 0..keys.all.len() {
+            for (place, first) in (0..KV_BLOCK)
+                .step_by(P::LANES)
+                .flat_map(|place| (0..self.width).step_by(P::LANES).map(move |first| (place, first)))
+            {
+                // SAFETY: the caller's contract; the width is a multiple of the lanes.
+                unsafe {
+                    let mut square = [P::splat(0.0); 16];
+                    for (j, v) in square.iter_mut().enumerate().take(P::LANES.min(n.saturating_sub(first))) {
+                        *v = F::keys(keys, block, first + j, place);
+                    }
+                    let to = self.values.add((block * KV_BLOCK + place) * self.width + first);
+                    for (p, &v) in transpose::<P>(square).iter().enumerate().take(P::LANES) {
+                        P::store(to.add(p * self.width), v);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// SAFETY: positions are those that were decoded, as whoever multiplies vouches for.
+unsafe impl<P: Prim<f32>> Product<P> for Decoded {
+    type Number = f32;
+
+    #[inline(always)]
+    fn runs(&self) -> usize {
+        1
+    }
+    #[inline(always)]
+    fn step(&self) -> usize {
+        self.width
+    }
+    #[inline(always)]
+    fn run<const W: usize>(&self, _: usize, col: usize) -> (usize, usize, [*const f32; W]) {
+        let [from, end] = self.positions;
+        // SAFETY: the values of these positions.
+        let vector =
+            |v: usize| unsafe { self.values.add(from * self.width + col + v * P::LANES).cast_const() };
+        (from, end - from, from_fn(vector))
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> P::V {
+        // SAFETY: the caller's contract.
+        unsafe { P::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn factors<const W: usize>(&self, _: usize, _: usize) -> Option<[P::V; W]> {
+        None
+    }
+    #[inline(always)]
+    fn ahead<const W: usize>(&self, _: usize, _: usize) -> Option<[*const u8; W]> {
+        None
     }
 }

@@ -18,6 +18,30 @@ pub const KV_BLOCK: usize = 16;
 
 pub(crate) use body::{append, append_q8_0, attend, attend_q8_0, join};
 
+/// The elements of a KV head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvHead {
+    /// Elements of a key, and of a query.
+    pub dim: usize,
+    /// Elements at the beginning of a key that are the value, too, as in multi-head latent attention: blocks hold keys alone. With `None`, blocks hold
+    /// values of `dim` elements behind the keys.
+    pub latent: Option<usize>,
+}
+
+impl KvHead {
+    /// Elements of a value.
+    pub fn values(self) -> usize {
+        self.latent.unwrap_or(self.dim)
+    }
+}
+
+/// A head whose values have as many elements as its keys, and are stored.
+impl From<usize> for KvHead {
+    fn from(dim: usize) -> Self {
+        Self { dim, latent: None }
+    }
+}
+
 /// Keys and values of one KV head at consecutive positions, and which of them each query sees.
 #[derive(Clone, Copy, Debug)]
 pub struct KvPiece<'a, E> {
@@ -69,7 +93,7 @@ pub struct Alibi {
 pub struct Attended<'a> {
     /// Largest scores and sums; `[-inf, 0]` where there is nothing yet.
     pub sums: &'a mut [[f32; 2]],
-    /// Queries times the elements of a head.
+    /// Queries times the elements of a value.
     pub values: &'a mut [f32],
 }
 
@@ -88,13 +112,15 @@ impl Attended<'_> {
 /// The arguments of [`attend`].
 pub struct AttendArgs<'a, E> {
     pub(crate) rows: usize,
-    pub(crate) dim: usize,
+    pub(crate) head: KvHead,
     pub(crate) queries: *const f32,
     pub(crate) piece: KvPiece<'a, E>,
     /// Room for a score of each row and position.
     pub(crate) scores: *mut f32,
     /// Room for as many numbers as there are positions, for each row of the highest tile.
     pub(crate) room: *mut f32,
+    /// Room for a value of each position, in whole vectors, if blocks hold keys alone.
+    pub(crate) decoded: *mut f32,
     /// Room for the partial result of a piece: `rows` largest scores and sums, and the rows of values, in whole vectors.
     pub(crate) new: Gathered,
     pub(crate) all: Gathered,
@@ -110,6 +136,7 @@ pub struct Gathered {
 /// The arguments of [`join`].
 pub struct JoinArgs {
     pub(crate) rows: usize,
+    /// Elements of a value.
     pub(crate) dim: usize,
     pub(crate) all: Gathered,
     pub(crate) new: Gathered,
@@ -124,7 +151,8 @@ pub struct AppendArgs<E> {
     /// The first token's place in the block.
     pub(crate) place: usize,
     pub(crate) keys: *const f32,
-    pub(crate) values: *const f32,
+    /// `None` if blocks hold keys alone.
+    pub(crate) values: Option<*const f32>,
     /// Elements from one token's keys, or values, to the next one's.
     pub(crate) strides: [usize; 2],
     pub(crate) block: *mut E,

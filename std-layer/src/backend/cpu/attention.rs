@@ -7,11 +7,13 @@
 use std::ops::Range;
 
 use gllm_kernels_core::{
-    bf16, f16, Alibi, Attended, KernelError, Kernels, KvPiece, KvTree, MatRef, RopeShape, Scratch, KV_BLOCK,
+    bf16, f16, Alibi, Attended, KernelError, Kernels, KvHead, KvPiece, KvTree, MatRef, RopeShape, Scratch,
+    KV_BLOCK,
 };
 
 use super::cache::Blocks;
 use super::cached::{Cached, Plain, Q8_0};
+use super::latent::{Latent, OfHeads};
 use super::rows::Rows;
 use super::team::Memory;
 use super::weights::CpuWeights;
@@ -121,13 +123,17 @@ pub(super) struct Heads {
     /// Queries of a token that share a KV head.
     group: usize,
     dim: usize,
+    /// Elements of a value.
+    values: usize,
+    cached: KvHead,
     /// How far a head's queries are behind those of the head before. Gates lie between them, if there are any.
     step: usize,
 }
 
 impl Heads {
     pub(super) fn of(config: &Config, KvHeads { count, dim }: KvHeads) -> Self {
-        Self { kv_heads: count, group: config.heads / count, dim, step: config.query_step(dim) }
+        let (cached, step) = (config.kv_head(dim), config.query_step(dim));
+        Self { kv_heads: count, group: config.heads / count, dim, values: cached.values(), cached, step }
     }
 
     /// The queries, and their gates, of the heads of a token that share a KV head.
@@ -158,7 +164,7 @@ impl Shares {
                         continue;
                     }
                     let queries = tokens.len() * heads.group;
-                    let each = queries * (heads.dim + 2);
+                    let each = queries * (heads.values + 2);
                     for t in tokens.clone() {
                         let query = (t - tokens.start) * heads.group;
                         let join =
@@ -200,6 +206,8 @@ pub(super) struct Attention {
     /// For each group of layers with the same window.
     pub(super) shares: Vec<Shares>,
     pub(super) blocks: Blocks,
+    /// What becomes queries and cached rows, if attention is latent.
+    pub(super) latent: Option<Latent>,
     /// Memory for partial results.
     pub(super) partial: *mut f32,
     pub(super) scale: f32,
@@ -246,7 +254,7 @@ impl Joined {
         unsafe {
             let a = &*self.attention;
             let shares = &a.shares[self.of.group];
-            let Heads { group, dim, .. } = shares.heads;
+            let Heads { group, values: dim, .. } = shares.heads;
             let sinks = self.of.sinks.map(|sinks| &*sinks);
             let from = self.of.from.get(row..row + 1);
             let joins = shares.joins[row].iter().zip(to.chunks_exact_mut(group * dim));
@@ -385,13 +393,13 @@ impl Attention {
         let k = crate::kernels::<f32>();
         let shares = &self.shares[of.group];
         let work = &shares.chunks[chunk];
-        let (run, Heads { group, dim, .. }) = (&self.runs[work.run], shares.heads);
+        let (run, Heads { group, dim, values: width, cached, .. }) = (&self.runs[work.run], shares.heads);
         // SAFETY: the caller's contract.
         let sinks = of.sinks.map(|sinks| unsafe { &*sinks });
         let queries = work.tokens.len() * group;
-        let scratch = k.attend_scratch(queries, dim, PIECE_BLOCKS)?.size_unaligned();
-        let len = C::len(dim)?;
-        let own = queries * (2 * dim + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
+        let scratch = k.attend_scratch(queries, cached, PIECE_BLOCKS)?.size_unaligned();
+        let len = C::len(cached)?;
+        let own = queries * (dim + width + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
         let (own, scratch) = memory.bytes(own + scratch).split_at_mut(own);
         let (spans, own) = own.split_at_mut(queries * size_of::<[usize; 2]>());
         // SAFETY: any bytes are numbers. (Memory starts on a cache line, and each part is a multiple of 8 bytes, so nothing is
@@ -420,7 +428,7 @@ impl Attention {
                 let at = self.partial.add(at);
                 Attended {
                     sums: std::slice::from_raw_parts_mut(at.cast::<[f32; 2]>(), queries),
-                    values: std::slice::from_raw_parts_mut(at.add(2 * queries), queries * dim),
+                    values: std::slice::from_raw_parts_mut(at.add(2 * queries), queries * width),
                 }
             },
             // SAFETY: pairs of numbers have the alignment of one.
@@ -447,18 +455,18 @@ impl Attention {
                 tree,
                 next: &next.2[..next.1],
             };
-            C::attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
+            C::attend(cached, q, piece, all.reborrow(), Scratch::new(scratch))?;
             (first, n, blocks) = next;
         }
         if work.partial.is_none() {
             for (t, token) in work.tokens.clone().enumerate() {
                 let part = t * group..(t + 1) * group;
-                let values = &mut all.values[part.start * dim..part.end * dim];
+                let values = &mut all.values[part.start * width..part.end * width];
                 let part = Attended { sums: &mut all.sums[part], values };
                 // SAFETY: the row's elements of this head, which are the chunk's own.
                 let to = unsafe {
-                    let to = of.to.ptr.add((run.row + token) * of.to.width + work.head * group * dim);
-                    std::slice::from_raw_parts_mut(to, group * dim)
+                    let to = of.to.ptr.add((run.row + token) * of.to.width + work.head * group * width);
+                    std::slice::from_raw_parts_mut(to, group * width)
                 };
                 // SAFETY: the token's row, of which nobody writes anything now.
                 let row = unsafe { of.from.get(run.row + token..run.row + token + 1) };
@@ -518,7 +526,16 @@ impl Attention {
         (shape, angles, eps): (RopeShape, &Angles, f32),
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
-        let Heads { kv_heads, group, dim, step } = self.shares[layer.group].heads;
+        let Heads { kv_heads, group, dim, step, .. } = self.shares[layer.group].heads;
+        if let (Some(latent), Some(of_layer)) = (&self.latent, weights.tensors.latent(layer.layer)) {
+            let to = OfHeads { rows: layer.from, step };
+            let (rows, at) = latent.cached;
+            // SAFETY: the caller's contract.
+            return unsafe {
+                latent.prepare(&k, of, &of_layer.norm, (shape, angles, eps), to)?;
+                self.append_any(layer, of, (rows, at, None))
+            };
+        }
         let own_keys = layer.keys_of == layer.layer;
         let (q, kv) = (kv_heads * group * step, if own_keys { kv_heads * dim } else { 0 });
         let (half, config) = (shape.rot_dim / 2, &weights.config);
@@ -565,17 +582,31 @@ impl Attention {
             return Ok(());
         }
         // SAFETY: the caller's contract.
+        unsafe { self.append_any(layer, of, (layer.from, q, Some(q + kv))) }
+    }
+
+    /// [`append`](Self::append) to a cache of any type.
+    ///
+    /// # Safety
+    /// The contract of [`prepare`](Self::prepare).
+    unsafe fn append_any(
+        &self,
+        layer: &OfLayer,
+        of: BlockTokens,
+        from: (Rows, usize, Option<usize>),
+    ) -> Result<(), KernelError> {
+        // SAFETY: the caller's contract.
         unsafe {
             match self.blocks.kind {
-                KvType::F16 => self.append::<Plain<f16>>(layer, of, [q, kv]),
-                KvType::Bf16 => self.append::<Plain<bf16>>(layer, of, [q, kv]),
-                KvType::F32 => self.append::<Plain<f32>>(layer, of, [q, kv]),
-                KvType::Q8_0 => self.append::<Q8_0>(layer, of, [q, kv]),
+                KvType::F16 => self.append::<Plain<f16>>(layer, of, from),
+                KvType::Bf16 => self.append::<Plain<bf16>>(layer, of, from),
+                KvType::F32 => self.append::<Plain<f32>>(layer, of, from),
+                KvType::Q8_0 => self.append::<Q8_0>(layer, of, from),
             }
         }
     }
 
-    /// Writes the keys and values of tokens to their block.
+    /// Writes the keys and values of tokens, which begin at these columns of rows, to their block; keys alone if these have the values.
     ///
     /// # Safety
     /// The contract of [`prepare`](Self::prepare).
@@ -583,18 +614,19 @@ impl Attention {
         &self,
         layer: &OfLayer,
         of: BlockTokens,
-        [q, kv]: [usize; 2],
+        (rows, keys, values): (Rows, usize, Option<usize>),
     ) -> Result<(), KernelError> {
-        let Heads { kv_heads, dim, .. } = self.shares[layer.group].heads;
-        let (width, len) = (layer.from.width, C::len(dim)?);
+        let Heads { kv_heads, dim, cached, .. } = self.shares[layer.group].heads;
+        let len = C::len(cached)?;
         // SAFETY: the caller's contract.
-        let x = unsafe { layer.from.get(of.row..of.row + of.tokens) };
+        let x = unsafe { rows.get(of.row..of.row + of.tokens) };
         for head in 0..kv_heads {
-            let rows = |at: usize| MatRef::with_strides(&x[at..], of.tokens, dim, width, 1);
+            let part = |at: usize, n| MatRef::with_strides(&x[at..], of.tokens, n, rows.width, 1);
             let at = self.blocks.at(layer.layer, of.run, head, of.first / KV_BLOCK);
             // SAFETY: a block of the cache, which is the caller's.
             let block = unsafe { std::slice::from_raw_parts_mut(at.cast::<C::Cell>(), len) };
-            let (keys, values) = (rows(q + head * dim)?, rows(q + kv + head * dim)?);
+            let keys = part(keys + head * dim, dim)?;
+            let values = values.map_or_else(|| part(0, 0), |at| part(at + head * dim, dim))?;
             C::append(of.first % KV_BLOCK, keys, values, block)?;
         }
         Ok(())

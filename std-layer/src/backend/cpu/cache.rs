@@ -1,11 +1,11 @@
 //! The memory of a KV cache on the CPU.
 
-use gllm_kernels_core::KV_BLOCK;
+use gllm_kernels_core::{KvHead, KV_BLOCK};
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences};
 use crate::model::{
-    CacheError, Config, Group, KvHeads, LinearAttention, PageCopy, Pages, PositionCopy, SequenceId,
+    CacheError, Config, Group, KvHeads, PageCopy, Pages, PositionCopy, Recurrence, SequenceId,
 };
 
 /// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
@@ -27,8 +27,10 @@ pub struct CpuKvCache {
     of_layers: Vec<(Option<usize>, Option<usize>)>,
     /// The heads of each group, and bytes of a block.
     heads: Vec<(KvHeads, usize)>,
+    /// The elements of a cached key that are its value, too, if values are not apart.
+    latent: Option<usize>,
     /// Linear attention, if layers have it.
-    linear: Option<LinearAttention>,
+    recurrence: Option<Recurrence>,
     /// Bytes of a page of each group.
     page_bytes: Vec<usize>,
     pub(super) workspace: Workspace,
@@ -96,7 +98,7 @@ impl CpuKvCache {
             || BackendError::Unsupported(format!("a cache for {max_tokens} positions: too large"));
         let heads_of = |group: &Group| {
             let heads = config.heads_with(group.window);
-            Ok::<_, BackendError>((heads, options.kind.block_bytes(heads.dim)?))
+            Ok::<_, BackendError>((heads, options.kind.block_bytes(config.kv_head(heads.dim))?))
         };
         let heads = groups.iter().map(heads_of).collect::<Result<Vec<_>, _>>()?;
         let page = |&(heads, block): &(KvHeads, usize)| {
@@ -105,9 +107,9 @@ impl CpuKvCache {
         };
         let mut page_bytes = heads.iter().map(page).collect::<Result<Vec<_>, _>>()?;
         let pages = options.pages(&groups, config)?;
-        page_bytes.extend(config.linear_attention.map(|linear| {
+        page_bytes.extend(config.recurrence.map(|of| {
             // Each state starts on a cache line.
-            (linear.state() * size_of::<f32>()).next_multiple_of(AlignedVec::<u8>::ALIGN)
+            (of.state() * size_of::<f32>()).next_multiple_of(AlignedVec::<u8>::ALIGN)
         }));
         let mut starts = Vec::with_capacity(group_of.len());
         let mut end = 0usize;
@@ -132,7 +134,8 @@ impl CpuKvCache {
             starts,
             of_layers: of_layers(config).collect(),
             heads,
-            linear: config.linear_attention,
+            latent: config.latent_attention.map(|latent| latent.rank),
+            recurrence: config.recurrence,
             page_bytes,
             workspace: Workspace {
                 arena: AlignedVec::zeroed(0),
@@ -148,10 +151,11 @@ impl CpuKvCache {
 
     /// Checks that the cache was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
-        let linear = config.layer.iter().map(|layer| layer.linear);
+        let recurrent = config.layer.iter().map(|layer| layer.recurrent);
         let same = of_layers(config).eq(self.of_layers.iter().copied())
-            && linear.eq(self.group_of.iter().map(|&group| group == self.windows.len()))
-            && config.linear_attention == self.linear;
+            && recurrent.eq(self.group_of.iter().map(|&group| group == self.windows.len()))
+            && config.recurrence == self.recurrence
+            && config.latent_attention.map(|latent| latent.rank) == self.latent;
         let heads = self.windows.iter().map(|&window| config.heads_with(window));
         if same && heads.eq(self.heads.iter().map(|of| of.0)) {
             return Ok(());
@@ -201,14 +205,14 @@ impl CpuKvCache {
                         .map(|(page, slot)| (page as usize * count + head) * self.options.page_tokens + slot);
                     let end = start + (from.max(to) / KV_BLOCK + 1) * block;
                     let memory = &mut self.memory[start..end];
-                    self.options.kind.relocate(dim, memory, from, to)?;
+                    self.options.kind.relocate(KvHead { dim, latent: self.latent }, memory, from, to)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Where a layer with linear attention has the states of these sequences.
+    /// Where a recurrent layer has the states of these sequences.
     pub(super) fn states(
         &mut self,
         layer: usize,

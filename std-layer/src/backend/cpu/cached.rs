@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use gllm_kernels_core::{bf16, f16, Attended, Element, KernelError, KvPiece, MatRef, Scratch};
+use gllm_kernels_core::{bf16, f16, Attended, Element, KernelError, KvHead, KvPiece, MatRef, Scratch};
 
 use crate::backend::KvType;
 
@@ -11,7 +11,7 @@ pub(super) trait Cached {
     /// The elements of the cache's blocks.
     type Cell;
     /// Cells of a block.
-    fn len(dim: usize) -> Result<usize, KernelError>;
+    fn len(head: KvHead) -> Result<usize, KernelError>;
     /// Writes keys and values of tokens to a block, from place `place` on.
     fn append(
         place: usize,
@@ -20,10 +20,10 @@ pub(super) trait Cached {
         block: &mut [Self::Cell],
     ) -> Result<(), KernelError>;
     /// Copies what place `from` has to place `to`, in blocks one behind the other.
-    fn relocate(dim: usize, blocks: &mut [Self::Cell], from: usize, to: usize) -> Result<(), KernelError>;
+    fn relocate(head: KvHead, blocks: &mut [Self::Cell], from: usize, to: usize) -> Result<(), KernelError>;
     /// Attention to a piece of the cache, added to `all`.
     fn attend(
-        dim: usize,
+        head: KvHead,
         queries: &[f32],
         piece: KvPiece<'_, Self::Cell>,
         all: Attended<'_>,
@@ -37,8 +37,8 @@ pub(super) struct Plain<E>(PhantomData<E>);
 impl<E: Element> Cached for Plain<E> {
     type Cell = E;
 
-    fn len(dim: usize) -> Result<usize, KernelError> {
-        crate::kernels::<E>().kv_block_len(dim)
+    fn len(head: KvHead) -> Result<usize, KernelError> {
+        crate::kernels::<E>().kv_block_len(head)
     }
     fn append(
         place: usize,
@@ -48,17 +48,17 @@ impl<E: Element> Cached for Plain<E> {
     ) -> Result<(), KernelError> {
         crate::kernels::<E>().kv_append(place, keys, values, block)
     }
-    fn relocate(dim: usize, blocks: &mut [E], from: usize, to: usize) -> Result<(), KernelError> {
-        crate::kernels::<E>().kv_move(dim, blocks, from, to)
+    fn relocate(head: KvHead, blocks: &mut [E], from: usize, to: usize) -> Result<(), KernelError> {
+        crate::kernels::<E>().kv_move(head, blocks, from, to)
     }
     fn attend(
-        dim: usize,
+        head: KvHead,
         queries: &[f32],
         piece: KvPiece<'_, E>,
         all: Attended<'_>,
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        crate::kernels::<E>().attend(dim, queries, piece, all, scratch)
+        crate::kernels::<E>().attend(head, queries, piece, all, scratch)
     }
 }
 
@@ -68,8 +68,8 @@ pub(super) struct Q8_0;
 impl Cached for Q8_0 {
     type Cell = u8;
 
-    fn len(dim: usize) -> Result<usize, KernelError> {
-        crate::kernels::<f32>().kv_block_len_q8_0(dim)
+    fn len(head: KvHead) -> Result<usize, KernelError> {
+        crate::kernels::<f32>().kv_block_len_q8_0(head)
     }
     fn append(
         place: usize,
@@ -79,58 +79,58 @@ impl Cached for Q8_0 {
     ) -> Result<(), KernelError> {
         crate::kernels::<f32>().kv_append_q8_0(place, keys, values, block)
     }
-    fn relocate(dim: usize, blocks: &mut [u8], from: usize, to: usize) -> Result<(), KernelError> {
-        crate::kernels::<f32>().kv_move_q8_0(dim, blocks, from, to)
+    fn relocate(head: KvHead, blocks: &mut [u8], from: usize, to: usize) -> Result<(), KernelError> {
+        crate::kernels::<f32>().kv_move_q8_0(head, blocks, from, to)
     }
     fn attend(
-        dim: usize,
+        head: KvHead,
         queries: &[f32],
         piece: KvPiece<'_, u8>,
         all: Attended<'_>,
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        crate::kernels::<f32>().attend_q8_0(dim, queries, piece, all, scratch)
+        crate::kernels::<f32>().attend_q8_0(head, queries, piece, all, scratch)
     }
 }
 
 impl KvType {
-    /// Copies what place `from` of a KV head of `dim` elements has to place `to`, in `memory` of whole blocks that begins on a cache line.
+    /// Copies what place `from` of a KV head has to place `to`, in `memory` of whole blocks that begins on a cache line.
     pub(super) fn relocate(
         self,
-        dim: usize,
+        head: KvHead,
         memory: &mut [u8],
         from: usize,
         to: usize,
     ) -> Result<(), KernelError> {
         fn plain<E: Element>(
-            dim: usize,
+            head: KvHead,
             memory: &mut [u8],
             from: usize,
             to: usize,
         ) -> Result<(), KernelError> {
             // SAFETY: all bytes are numbers.
             let (_, blocks, _) = unsafe { memory.align_to_mut::<E>() };
-            Plain::<E>::relocate(dim, blocks, from, to)
+            Plain::<E>::relocate(head, blocks, from, to)
         }
         match self {
-            Self::F16 => plain::<f16>(dim, memory, from, to),
-            Self::Bf16 => plain::<bf16>(dim, memory, from, to),
-            Self::F32 => plain::<f32>(dim, memory, from, to),
-            Self::Q8_0 => Q8_0::relocate(dim, memory, from, to),
+            Self::F16 => plain::<f16>(head, memory, from, to),
+            Self::Bf16 => plain::<bf16>(head, memory, from, to),
+            Self::F32 => plain::<f32>(head, memory, from, to),
+            Self::Q8_0 => Q8_0::relocate(head, memory, from, to),
         }
     }
 
-    /// Bytes of a block of 16 positions of a KV head of `dim` elements.
-    pub(super) fn block_bytes(self, dim: usize) -> Result<usize, KernelError> {
-        fn bytes<C: Cached>(dim: usize) -> Result<usize, KernelError> {
+    /// Bytes of a block of 16 positions of a KV head.
+    pub(super) fn block_bytes(self, head: KvHead) -> Result<usize, KernelError> {
+        fn bytes<C: Cached>(head: KvHead) -> Result<usize, KernelError> {
             let overflow = KernelError::SizeOverflow { what: "KV block" };
-            C::len(dim)?.checked_mul(size_of::<C::Cell>()).ok_or(overflow)
+            C::len(head)?.checked_mul(size_of::<C::Cell>()).ok_or(overflow)
         }
         match self {
-            Self::F16 => bytes::<Plain<f16>>(dim),
-            Self::Bf16 => bytes::<Plain<bf16>>(dim),
-            Self::F32 => bytes::<Plain<f32>>(dim),
-            Self::Q8_0 => bytes::<Q8_0>(dim),
+            Self::F16 => bytes::<Plain<f16>>(head),
+            Self::Bf16 => bytes::<Plain<bf16>>(head),
+            Self::F32 => bytes::<Plain<f32>>(head),
+            Self::Q8_0 => bytes::<Q8_0>(head),
         }
     }
 }

@@ -10,9 +10,9 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Precision, QgemmPl
 
 use super::cache::{grow, Workspace};
 use super::product::{chunk_rows, Way};
-use super::rows::{glu, sigmoid, Rounded, Rows};
+use super::rows::{activate, glu, sigmoid, Rounded, Rows};
 use super::team::{Memory, LINE};
-use super::weights::ExpertWeights;
+use super::weights::{Expert, ExpertWeights};
 use crate::model::{Config, Experts, Gate, Groups, Scoring};
 
 /// If there are no more rows than this, one chunk routes and sorts all of them.
@@ -56,7 +56,8 @@ impl Room {
     ) -> Result<Self, KernelError> {
         let (count, pairs) = (experts.count, rows * experts.used);
         // Floats: each array from a cache line on.
-        let widths = [config.hidden, 2 * experts.intermediate, experts.intermediate, config.hidden, 1];
+        let between = if config.gated { 2 } else { 1 } * experts.intermediate;
+        let widths = [config.hidden, between, experts.intermediate, config.hidden, 1];
         let size = |rows: usize, width: usize| (rows * width).next_multiple_of(LINE / size_of::<f32>());
         let len = size(rows, count) + widths.iter().map(|&width| size(pairs, width)).sum::<usize>();
         let mut at = grow(&mut workspace.experts, len);
@@ -126,6 +127,8 @@ pub(super) enum Stage {
 pub(super) struct Mixture {
     pub(super) experts: Experts,
     pub(super) gate: Gate,
+    /// Whether they have gates.
+    pub(super) gated: bool,
     pub(super) weights: *const ExpertWeights,
     pub(super) room: Room,
     /// The rows, and where results go.
@@ -220,10 +223,10 @@ impl Mixture {
         rows: usize,
         threads: usize,
     ) -> [(usize, usize); 2] {
-        let [gate, _, down] = &weights.each[0];
+        let Expert { gate_up, down } = &weights.each[0];
         let pairs = rows * experts.used;
         let segments = experts.count.min(pairs);
-        [(gate, 2), (down, 1)].map(|(matrix, of)| {
+        [(&gate_up[0], gate_up.len()), (down, 1)].map(|(matrix, of)| {
             let n = matrix.rows();
             let step = chunk_rows(matrix, of * n * segments, pairs.div_ceil(segments), threads);
             (step, of * n.div_ceil(step))
@@ -271,7 +274,7 @@ impl Mixture {
         stage: Stage,
     ) -> Result<[(Way, Option<Rounded>); 2], KernelError> {
         // SAFETY: the weights live as long as the step.
-        let [gate, up, down] = unsafe { &(&(*self.weights).each)[segment.expert] };
+        let Expert { gate_up, down } = unsafe { &(&(*self.weights).each)[segment.expert] };
         let n = segment.rows.len();
         let place = |form: usize, plan: QgemmPlan<f32>| {
             let (ptr, bytes) = self.room.prepared[form];
@@ -289,7 +292,9 @@ impl Mixture {
         if stage == Stage::Down {
             return Ok([way(down, 2)?; 2]);
         }
-        let (first, mut second) = (way(gate, 0)?, way(up, 1)?);
+        let first = way(&gate_up[0], 0)?;
+        let Some(up) = gate_up.get(1) else { return Ok([first; 2]) };
+        let mut second = way(up, 1)?;
         if let (Some(a), Some(b)) = (first.1, second.1) {
             if a.plan.prepares_as(&b.plan) {
                 second.1 = first.1;
@@ -419,8 +424,10 @@ impl Mixture {
                 if gathers {
                     let row = *room.row_of.add(place) as usize;
                     to.row(place).copy_from_slice(self.x.get(row..row + 1));
-                } else {
+                } else if self.gated {
                     glu(k, self.gate, room.gates.row(place), to.row(place))?;
+                } else {
+                    activate(k, self.gate, room.gates.row(place), to.row(place))?;
                 }
             }
             let [first, second] = self.ways(k, segment, next)?.map(|(_, rounded)| rounded);
@@ -445,12 +452,14 @@ impl Mixture {
         let room = &self.room;
         // SAFETY: the caller's contract: the piece's columns of the segment's rows are the chunk's.
         unsafe {
-            let [gate, up, down] = &(&(*self.weights).each)[segment.expert];
-            let pieces = gate.rows().div_ceil(step);
+            let Expert { gate_up, down } = &(&(*self.weights).each)[segment.expert];
             let ways = self.ways(k, segment, stage)?;
             let (matrix, (way, rounded), piece, column) = match stage {
-                Stage::GateUp if piece < pieces => (gate, ways[0], piece, 0),
-                Stage::GateUp => (up, ways[1], piece - pieces, gate.rows()),
+                Stage::GateUp => {
+                    let (n, pieces) = (gate_up[0].rows(), gate_up[0].rows().div_ceil(step));
+                    let of = piece / pieces;
+                    (&gate_up[of], ways[of], piece % pieces, of * n)
+                }
                 _ => (down, ways[0], piece, 0),
             };
             let bias = (*self.weights).biases.as_ref().map(|[of_gate, of_up, of_down]| match stage {

@@ -68,8 +68,11 @@ pub(super) enum RowWork {
         positions: Option<Positions>,
         to: Rows,
     },
-    /// A norm, or the row itself. Something may be added to the row first. If the norm `stays`, it takes the row's place, too.
+    /// A norm, or the row itself, or of its first elements, as many as results have. Something may be added to the row first. If the norm `stays`, it takes the row's place,
+    /// too.
     Norm { add: Option<Add>, x: Rows, norm: Option<NormOf>, stays: bool, to: Rows },
+    /// RMS norms of parts of rows, each in its place. The weight of a row has as many elements; a part has so many.
+    NormParts { x: Rows, weight: *const [f32], part: usize, eps: f32 },
     /// Joins the pieces of attention.
     Join { pieces: Joined, to: Rows },
     /// A gated activation: the gates are the first half of each row.
@@ -248,7 +251,7 @@ pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &mut [f32], to: &mut [f32]) -
 }
 
 /// An activation that gates nothing. (A step does not have the clamped one.)
-fn activate(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
+pub(super) fn activate(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
     match gate {
         Gate::Silu | Gate::ClampedSwiglu => k.silu(x, to),
         Gate::GeluTanh => k.gelu_tanh(x, to),
@@ -281,6 +284,7 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
                     k.vec_add_inplace(delta, x)?;
                 }
                 let to = to.row(row);
+                let x = &mut x[..to.len()];
                 match norm {
                     None => to.copy_from_slice(x),
                     Some(NormOf { kind: Norm::Rms, weight, eps, .. }) => {
@@ -292,6 +296,12 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
                 }
                 if *stays {
                     x.copy_from_slice(to);
+                }
+            }
+            RowWork::NormParts { x, weight, part, eps } => {
+                let parts = x.row(row).chunks_exact_mut(*part).zip((**weight).chunks_exact(*part));
+                for (x, weight) in parts {
+                    k.rms_norm_inplace(Some(weight), *eps, x)?;
                 }
             }
             RowWork::Join { pieces, to } => pieces.join(k, row, to.row(row))?,

@@ -8,19 +8,24 @@ use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, Ro
 use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, OfLayer, Shares, Sight, TokenRun};
 use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
-use super::linear::Linear as LinearLayer;
+use super::latent::{HeadProducts, Latent, OfHeads};
 use super::product::{How, Product, Way};
+use super::recurrent::Recurrent;
 use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work, LINE};
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
-use crate::model::{Gate, Pooling};
+use crate::model::{Gate, Norm, Pooling, Recurrence, Rule};
+
+/// What a layer with latent attention has.
+type LatentMatrices = crate::backend::tensors::Latent<Vec<f32>, Vec<Arc<Matrix>>>;
 
 /// One operation.
 #[derive(Debug)]
 pub(super) enum Operation {
     Rows(RowOp),
     Product(Product),
+    HeadProducts(HeadProducts),
     /// Bias, norms and rotation of queries and keys, and writing keys and values to the cache, before a layer's attention. A
     /// chunk has the tokens of a block.
     Prepare {
@@ -30,7 +35,7 @@ pub(super) enum Operation {
     },
     /// A layer's attention, with the chunks of the layer's group.
     Attend(OfLayer),
-    /// The convolution of a layer with linear attention, and the rest of it.
+    /// The convolution of a recurrent layer, and of linear attention the rest.
     Convolve(usize),
     AttendLinear(usize),
     /// A stage of the experts of a layer.
@@ -62,8 +67,8 @@ pub(super) struct Program {
     blocks: Vec<BlockTokens>,
     angles: Vec<Angles>,
     mixtures: Vec<Mixture>,
-    /// The layers with linear attention, in their order.
-    linear: Vec<LinearLayer>,
+    /// The recurrent layers, in their order.
+    recurrent: Vec<Recurrent>,
     failed: OnceLock<KernelError>,
 }
 
@@ -95,10 +100,11 @@ impl Work for Program {
             Operation::Rows(RowOp { work: RowWork::Gather { .. }, .. }) => 1,
             Operation::Rows(op) => op.rows.div_ceil(op.step),
             Operation::Product(product) => product.chunks(),
+            Operation::HeadProducts(products) => products.chunks(),
             Operation::Prepare { .. } => self.blocks.len(),
             Operation::Attend(of) => self.attention.shares[of.group].chunks(),
-            Operation::Convolve(linear) => self.linear[*linear].chunks_to_convolve(),
-            Operation::AttendLinear(linear) => self.linear[*linear].chunks_to_attend(),
+            Operation::Convolve(layer) => self.recurrent[*layer].chunks_to_convolve(),
+            Operation::AttendLinear(layer) => self.recurrent[*layer].chunks_to_attend(),
             Operation::Experts { mixture, stage } => self.mixtures[*mixture].chunks(*stage),
         }
     }
@@ -113,6 +119,7 @@ impl Work for Program {
                     op.run(k, rows, memory)
                 }
                 Operation::Product(product) => product.run(k, chunk, memory),
+                Operation::HeadProducts(products) => products.run(k, chunk, memory),
                 Operation::Prepare { of, shape, angles } => {
                     let weights = &*self.weights;
                     let (angles, eps) = (&self.angles[*angles], weights.config.norm_eps);
@@ -120,8 +127,8 @@ impl Work for Program {
                     self.attention.prepare(of, self.blocks[chunk], weights, rope)
                 }
                 Operation::Attend(of) => self.attention.run(of, chunk, memory),
-                Operation::Convolve(linear) => self.linear[*linear].convolve(k, chunk),
-                Operation::AttendLinear(linear) => self.linear[*linear].attend(k, chunk, memory),
+                Operation::Convolve(layer) => self.recurrent[*layer].convolve(k, chunk, memory),
+                Operation::AttendLinear(layer) => self.recurrent[*layer].attend(k, chunk, memory),
                 Operation::Experts { mixture, stage } => {
                     self.mixtures[*mixture].run(k, *stage, chunk, memory)
                 }
@@ -179,12 +186,12 @@ impl<'a> Recorder<'a> {
         };
         let shares: Vec<_> = kv.windows.iter().map(share).collect();
         let blocks = kv.blocks(&sequences)?;
-        let state = |layer: usize| match model.layer[layer].linear {
+        let state = |layer: usize| match model.layer[layer].recurrent {
             true => kv.states(layer, &sequences),
             false => Ok(Vec::new()),
         };
         let states = (0..model.layers).map(state).collect::<Result<Vec<_>, _>>()?;
-        let channels = model.linear_attention.map_or(0, |linear| linear.channels());
+        let channels = model.recurrence.map_or(0, |of| of.channels());
         let convolved = Rows { ptr: grow(&mut kv.workspace.convolved, rows * channels), width: channels };
         // The arena: all slots but the logits, each from a cache line on.
         let width = |slot: Slot| slot.width(model);
@@ -200,12 +207,18 @@ impl<'a> Recorder<'a> {
         }
         let partial = shares.iter().map(|shares| shares.partial_len).max().unwrap_or(0);
         // Prepared rows take most for the widest input, in as many forms as a product has matrices.
-        let inputs = [Slot::Normed, Slot::Mixed, Slot::Activated, Slot::PerLayerActivated];
+        let inputs = [Slot::Normed, Slot::QueryRow, Slot::Mixed, Slot::Activated, Slot::PerLayerActivated];
         let widest = inputs.map(width).into_iter().max().unwrap_or(0);
         let form = QgemmPlan::<f32>::prepared_bound(rows, widest)?.size();
         let rounded_len = 3 * form.next_multiple_of(LINE);
+        let latent = model.latent_attention.map(|of| {
+            let queries = if of.query_rank.is_some() { Slot::Queries } else { Slot::Heads };
+            let (queries, products) = (slots[&queries], slots[&Slot::Heads]);
+            Latent { of, queries, cached: (products, products.width - of.cached()) }
+        });
         let attention = Box::new(Attention {
             blocks,
+            latent,
             partial: grow(&mut kv.workspace.partial, partial),
             scale: model.attention_scale,
             softcap: model.attention_softcap,
@@ -233,7 +246,7 @@ impl<'a> Recorder<'a> {
             attention,
             angles,
             mixtures: Vec::new(),
-            linear: Vec::new(),
+            recurrent: Vec::new(),
             failed: OnceLock::new(),
         };
         Ok(Self {
@@ -285,7 +298,11 @@ impl<'a> Recorder<'a> {
     /// What the attention of a layer works on.
     fn of_layer(&self, layer: usize) -> OfLayer {
         let sinks = self.weights.tensors.sinks(layer).map(|sinks| &raw const **sinks);
-        let [from, to] = [Slot::Heads, Slot::Mixed].map(|slot| self.rows_in(slot, layer));
+        let slots = match self.program.attention.latent {
+            Some(_) => [Slot::Absorbed, Slot::Weighed],
+            None => [Slot::Heads, Slot::Mixed],
+        };
+        let [from, to] = slots.map(|slot| self.rows_in(slot, layer));
         let keys_of = self.weights.config.layer[layer].keys_of.unwrap_or(layer);
         OfLayer { layer, keys_of, group: self.group_of[layer], sinks, from, to }
     }
@@ -383,6 +400,21 @@ impl<'a> Recorder<'a> {
         self.push(name, Operation::Product(product));
         Ok(())
     }
+
+    /// A product of each head with its own matrix, which `which` chooses of those of a layer.
+    fn head_products(
+        &mut self,
+        name: &'static str,
+        layer: usize,
+        which: impl Fn(&'a LatentMatrices) -> &'a Vec<Arc<Matrix>>,
+        rows: [OfHeads; 2],
+    ) -> Result<(), BackendError> {
+        let missing = || BackendError::Unsupported("latent attention in a layer that has none".to_owned());
+        let of: &'a LatentMatrices = self.weights.tensors.latent(layer).ok_or_else(missing)?;
+        let products = HeadProducts::new(&self.program.kernels, which(of), self.how(), rows)?;
+        self.push(name, Operation::HeadProducts(products));
+        Ok(())
+    }
 }
 
 impl Step for Recorder<'_> {
@@ -428,6 +460,7 @@ impl Step for Recorder<'_> {
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
         let name = match linear {
             Linear::Qkv(_) => "qkv",
+            Linear::Queries(_) => "queries",
             Linear::AttentionOutput(_) => "attention output",
             Linear::GateUp(_) => "gate, up",
             Linear::Down(_) => "down",
@@ -454,25 +487,40 @@ impl Step for Recorder<'_> {
         }
     }
 
+    fn norm_queries(&mut self, layer: usize) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let (weight, eps) = (self.norm_weight(NormWeight::Queries(layer))?, config.norm_eps);
+        let norm = Some(NormOf { kind: Norm::Rms, weight, bias: None, eps });
+        let (x, to) = (self.slots[&Slot::Heads], self.slots[&Slot::QueryRow]);
+        self.push_rows("norm", RowWork::Norm { add: None, x, norm, stays: false, to }, Slot::QueryRow);
+        Ok(())
+    }
+
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
         let config = &self.weights.config;
-        if let Some(&of) = config.linear_attention_of(layer) {
-            let vectors = self.weights.tensors.linear_attention(layer).ok_or_else(|| {
-                BackendError::Unsupported("linear attention in a layer that has none".to_owned())
-            })?;
-            let linear = LinearLayer {
+        if let Some(&of) = config.recurrence_of(layer) {
+            let recurrent = Recurrent {
                 of,
-                vectors,
-                eps: config.norm_eps,
+                vectors: self.weights.tensors.recurrent(layer)?,
+                eps: config.state_eps,
                 runs: self.program.attention.runs.clone(),
                 states: std::mem::take(&mut self.states[layer]),
                 from: self.rows_in(Slot::Heads, layer),
                 convolved: self.convolved,
                 to: self.rows_in(Slot::Mixed, layer),
             };
-            self.push("convolution", Operation::Convolve(self.program.linear.len()));
-            self.program.linear.push(linear);
+            self.push("convolution", Operation::Convolve(self.program.recurrent.len()));
+            self.program.recurrent.push(recurrent);
             return Ok(());
+        }
+        if let Some(Latent { of, queries, .. }) = self.program.attention.latent {
+            let to = OfHeads { rows: self.of_layer(layer).from, step: config.head_dim };
+            self.head_products(
+                "keys",
+                layer,
+                |of| &of.keys,
+                [OfHeads { rows: queries, step: of.query() }, to],
+            )?;
         }
         let angles = config.layer[layer].rope;
         let rope = &config.ropes[angles];
@@ -487,9 +535,20 @@ impl Step for Recorder<'_> {
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
-        if self.weights.config.layer[layer].linear {
-            self.push("linear attention", Operation::AttendLinear(self.program.linear.len() - 1));
-            return Ok(());
+        match self.weights.config.recurrence_of(layer) {
+            Some(Recurrence::Linear(of)) => {
+                self.push("linear attention", Operation::AttendLinear(self.program.recurrent.len() - 1));
+                if of.rule == Rule::StateSpace {
+                    let weight = &raw const *self.weights.tensors.linear_attention(layer)?.norm;
+                    let (x, part) = (self.rows_in(Slot::Mixed, layer), of.normed_together());
+                    let work = RowWork::NormParts { x, weight, part, eps: self.weights.config.state_eps };
+                    let (rows, step, rounded) = (self.rows, self.step(1), Vec::new());
+                    self.push("norm", Operation::Rows(RowOp { rows, step, work, out: x, rounded }));
+                }
+                return Ok(());
+            }
+            Some(Recurrence::Convolution(_)) => return Ok(()),
+            None => {}
         }
         let of = self.of_layer(layer);
         self.push("attention", Operation::Attend(of));
@@ -498,6 +557,11 @@ impl Step for Recorder<'_> {
             let work = RowWork::Join { pieces: Joined { attention, of }, to: of.to };
             let (rows, step, out) = (self.rows, self.step(1), of.to);
             self.push("join", Operation::Rows(RowOp { rows, step, work, out, rounded: Vec::new() }));
+        }
+        if let Some(Latent { of: latent, .. }) = self.program.attention.latent {
+            let from = OfHeads { rows: self.of_layer(layer).to, step: latent.rank };
+            let to = OfHeads { rows: self.slots[&Slot::Mixed], step: latent.values };
+            self.head_products("values", layer, |of| &of.values, [from, to])?;
         }
         Ok(())
     }
@@ -529,6 +593,7 @@ impl Step for Recorder<'_> {
         let mixture = Mixture {
             experts,
             gate: config.gate,
+            gated: config.gated,
             weights,
             room,
             x,

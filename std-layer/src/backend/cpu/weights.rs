@@ -10,7 +10,7 @@ use crate::aligned::AlignedVec;
 use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{
-    Config, ExpertWeights as HostExperts, FeedForward, HostWeights, LayerWeights, Matrix as HostMatrix,
+    Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix, Network,
 };
 
 /// Rows that a thread packs at a time.
@@ -80,12 +80,25 @@ impl Embedding {
     }
 }
 
+/// The matrices of an expert.
+#[derive(Debug)]
+pub(super) struct Expert {
+    /// Gate, if there is one, and up.
+    pub(super) gate_up: Vec<Arc<Matrix>>,
+    pub(super) down: Arc<Matrix>,
+}
+
+impl Expert {
+    fn bytes(&self) -> usize {
+        self.gate_up.iter().chain([&self.down]).map(|matrix| matrix.bytes()).sum()
+    }
+}
+
 /// The experts of a layer.
 #[derive(Debug)]
 pub(super) struct ExpertWeights {
     pub(super) router: [Arc<Matrix>; 1],
-    /// Gate, up and down of each expert.
-    pub(super) each: Vec<[Arc<Matrix>; 3]>,
+    pub(super) each: Vec<Expert>,
     pub(super) router_bias: Option<Vec<f32>>,
     pub(super) selection_bias: Option<Vec<f32>>,
     pub(super) factors: Option<Vec<f32>>,
@@ -105,7 +118,7 @@ pub struct CpuWeights {
     pub(super) per_layer: Option<Embedding>,
     /// The row of the first token type.
     pub(super) token_type: Option<Vec<f32>>,
-    pub(super) tensors: Tensors<Vec<Arc<Matrix>>, Vec<f32>, ExpertWeights>,
+    pub(super) tensors: Tensors<Vec<Arc<Matrix>>, Vec<f32>, ExpertWeights, Vec<Arc<Matrix>>>,
 }
 
 impl CpuWeights {
@@ -118,10 +131,11 @@ impl CpuWeights {
     pub fn bytes(&self) -> usize {
         let used = self.config.experts.map_or(0, |experts| experts.used);
         let of_experts = |experts: &ExpertWeights| {
-            let each = experts.each.iter().flatten().map(|matrix| matrix.bytes()).sum::<usize>();
+            let each = experts.each.iter().map(Expert::bytes).sum::<usize>();
             experts.router[0].bytes() + each / experts.each.len().max(1) * used
         };
-        let matrices = self.tensors.all_linear().flatten().map(|matrix| matrix.bytes());
+        let all = self.tensors.all_linear().chain(self.tensors.all_heads());
+        let matrices = all.flatten().map(|matrix| matrix.bytes());
         let all: usize = matrices.chain(self.tensors.all_experts().map(of_experts)).sum();
         // Where there are no logits, the last product is not computed.
         let idle = if self.config.causal { &[][..] } else { self.tensors.linear(Linear::Output) };
@@ -255,9 +269,14 @@ impl<'a> Upload<'a> for Packer<'a> {
     type Product = Vec<Arc<Matrix>>;
     type Vector = Vec<f32>;
     type Experts = ExpertWeights;
+    type Heads = Vec<Arc<Matrix>>;
 
     fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Vec<Arc<Matrix>>, BackendError> {
         matrices.iter().map(|&matrix| self.matrix(matrix)).collect()
+    }
+
+    fn heads(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Vec<Arc<Matrix>>, BackendError> {
+        self.product(matrices)
     }
 
     fn vector(&mut self, numbers: &[f32]) -> Result<Vec<f32>, BackendError> {
@@ -266,8 +285,12 @@ impl<'a> Upload<'a> for Packer<'a> {
 
     fn experts(&mut self, of: &HostExperts<'a>) -> Result<ExpertWeights, BackendError> {
         let router = [self.matrix(of.router)?];
-        let network = |of: &FeedForward<'a>| {
-            Ok::<_, BackendError>([self.matrix(of.gate)?, self.matrix(of.up)?, self.matrix(of.down)?])
+        let network = |of: &Network<'a>| {
+            let gate_up = of.gate.into_iter().chain([of.up]).map(|matrix| self.matrix(matrix));
+            Ok::<_, BackendError>(Expert {
+                gate_up: gate_up.collect::<Result<_, _>>()?,
+                down: self.matrix(of.down)?,
+            })
         };
         let each = of.each.iter().map(network).collect::<Result<_, _>>()?;
         Ok(ExpertWeights {

@@ -22,8 +22,12 @@ pub(super) enum Place {
     Heads,
     /// Queries, and keys behind them, that are normed as a whole.
     NormedHeads,
-    /// Queries, ready for attention.
+    /// Queries, ready for attention; of latent attention what the second of two products gives.
     Queries,
+    /// Of latent attention queries, but for what is rotated, and that; of each head those of all rows. Then what heads give.
+    Absorbed,
+    Turned,
+    HeadResults,
     /// Weights of a product, decoded in 16 bits.
     Decoded,
     /// Sums of parts of a product's columns.

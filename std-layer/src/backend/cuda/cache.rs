@@ -11,7 +11,7 @@ use super::kept::LayerCache;
 use super::layout::Layout;
 use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
-use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
+use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
 use crate::cuda::decoder::NO_SEQUENCE;
 use crate::cuda::geometry::kv_pieces;
 use crate::cuda::{
@@ -19,7 +19,7 @@ use crate::cuda::{
     Stream, View,
 };
 use crate::model::{
-    CacheError, Config, KvHeads, LinearAttention, PageCopy, Pages, PositionCopy, Rope, SequenceId,
+    CacheError, Config, KvHeads, PageCopy, Pages, PositionCopy, Recurrence, Rope, SequenceId,
 };
 
 /// Keys and values of several sequences in the memory of a GPU, and the memory that steps need for their intermediate results.
@@ -46,10 +46,11 @@ pub struct CudaKvCache {
     windows: Vec<Option<usize>>,
     /// Of each layer the one whose keys and values it attends to, if it has none.
     keys_of: Vec<Option<usize>>,
-    /// Linear attention, if there is any, and which layers have it.
-    linear: (Option<LinearAttention>, Vec<bool>),
-    /// The heads of each layer.
+    /// What recurrent layers have, if there are any, and which layers these are.
+    recurrent: (Option<Recurrence>, Vec<bool>),
+    /// The heads of each layer; the elements of a cached key that are its value, too, if values are not apart.
     heads: Vec<KvHeads>,
+    latent: Option<usize>,
 }
 
 /// The heads of each layer.
@@ -311,7 +312,7 @@ impl CudaKvCache {
         let pages = options.pages(&groups, config)?;
         let layer = |(layer, &group): (usize, &usize)| {
             let pages = pages.free(group);
-            if let Some(of) = config.linear_attention_of(layer) {
+            if let Some(of) = config.recurrence_of(layer) {
                 return Ok(LayerCache::States(Buffer::new(context, pages * of.state())?));
             }
             if config.layer[layer].keys_of.is_some() {
@@ -320,10 +321,14 @@ impl CudaKvCache {
             let KvHeads { count: kv_heads, dim } = config.heads_of(layer);
             let head_dim = head_room(dim);
             let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] };
-            Ok::<_, CudaError>(LayerCache::Positions(KvCache::new(context, shape)?))
+            let cache = match config.latent_attention {
+                Some(_) => KvCache::latent(context, shape)?,
+                None => KvCache::new(context, shape)?,
+            };
+            Ok::<_, CudaError>(LayerCache::Positions(cache))
         };
         let layers = group_of.iter().enumerate().map(layer).collect::<Result<Vec<_>, _>>()?;
-        let all_groups = groups.len() + usize::from(config.linear_attention.is_some());
+        let all_groups = groups.len() + usize::from(config.recurrence.is_some());
         let rows = options.sequences.max(1).next_power_of_two();
         // More positions than a model was made for are rare: tables grow where they come.
         let positions = max_tokens.min(config.context).max(1);
@@ -344,18 +349,22 @@ impl CudaKvCache {
             pinned: None,
             windows: config.layer.iter().map(|layer| layer.window).collect(),
             keys_of: config.layer.iter().map(|layer| layer.keys_of).collect(),
-            linear: (config.linear_attention, config.layer.iter().map(|layer| layer.linear).collect()),
+            recurrent: (config.recurrence, config.layer.iter().map(|layer| layer.recurrent).collect()),
             heads: heads(config).collect(),
+            latent: config.latent_attention.map(|latent| latent.rank),
         })
     }
 
     /// Whether it was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         let windows = config.layer.iter().map(|layer| layer.window);
-        let linear = config.layer.iter().map(|layer| layer.linear);
-        let linear = config.linear_attention == self.linear.0 && linear.eq(self.linear.1.iter().copied());
-        let same = windows.eq(self.windows.iter().copied()) && self.angles.ropes == config.ropes && linear;
-        let same = same && config.layer.iter().map(|layer| layer.keys_of).eq(self.keys_of.iter().copied());
+        let recurrent = config.layer.iter().map(|layer| layer.recurrent);
+        let same = windows.eq(self.windows.iter().copied())
+            && self.angles.ropes == config.ropes
+            && config.recurrence == self.recurrent.0
+            && recurrent.eq(self.recurrent.1.iter().copied())
+            && config.layer.iter().map(|layer| layer.keys_of).eq(self.keys_of.iter().copied());
+        let same = same && config.latent_attention.map(|latent| latent.rank) == self.latent;
         if same && heads(config).eq(self.heads.iter().copied()) {
             return Ok(());
         }
@@ -365,16 +374,17 @@ impl CudaKvCache {
     /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
         let seen = |window: &Option<usize>| window.map_or(position + 1, |w| w.min(position + 1));
-        let state = self.linear.0.map_or(0, |linear| linear.state() * size_of::<f32>());
+        let state = self.recurrent.0.map_or(0, |of| of.state() * size_of::<f32>());
+        let parts = 1 + usize::from(self.latent.is_none());
         let head = |dim: usize| match self.options.kind {
             KvType::F32 => dim * size_of::<f32>(),
             KvType::F16 | KvType::Bf16 => dim * size_of::<u16>(),
             KvType::Q8_0 => dim + dim.div_ceil(32) * size_of::<u16>(),
         };
-        let layers = self.windows.iter().zip(&self.linear.1).zip(&self.heads);
-        let of_layer = |((window, &linear), of): ((_, &bool), &KvHeads)| match linear {
+        let layers = self.windows.iter().zip(&self.recurrent.1).zip(&self.heads);
+        let of_layer = |((window, &recurrent), of): ((_, &bool), &KvHeads)| match recurrent {
             true => state,
-            false => seen(window) * 2 * of.count * head(of.dim),
+            false => seen(window) * parts * of.count * head(of.dim),
         };
         layers.map(of_layer).sum()
     }
@@ -462,17 +472,23 @@ impl CudaKvCache {
             self.inputs = Inputs::new(stream, room.rows.next_power_of_two())?;
         }
         let config = &weights.config;
-        let widest = [Linear::Qkv(0), Linear::AttentionOutput(0)];
-        let cols = |l| weights.tensors.linear(l).matrices.first().map_or(0, |matrix| matrix.cols);
         let of_experts = config.experts.map_or(0, |experts| experts.intermediate);
-        let of_networks = config.most_between().max(of_experts).max(config.per_layer.unwrap_or(0));
-        let widest = widest.map(cols).into_iter().max().unwrap_or(0).max(of_networks);
+        let inputs = [Slot::Normed, Slot::QueryRow, Slot::Mixed, Slot::Activated, Slot::PerLayerActivated]
+            .map(|slot| slot.width(config));
+        let widest = inputs.into_iter().fold(of_experts, usize::max);
         let rows = self.inputs.rows;
+        // Products of heads have a row for each head of each row.
+        let (widest, heads) = match config.latent_attention {
+            Some(latent) => (widest.max(latent.rank).max(latent.plain), config.heads),
+            None => (widest, 0),
+        };
         let (which, precision, rows) = match (room.exact, config.experts) {
             (true, experts) => (1, Precision::Exact, rows * experts.map_or(1, |experts| experts.used)),
             (false, None) => (0, Precision::Integer, MAX_GEMV_ROWS),
             (false, Some(experts)) => (0, Precision::Integer, most_pairs(experts, rows).max(MAX_GEMV_ROWS)),
         };
+        let rows =
+            rows.max(heads * if room.exact { self.inputs.rows } else { MAX_GEMV_ROWS.min(self.inputs.rows) });
         let enough = |a: &Activations| a.capacity().0 >= rows && a.capacity().1 >= widest;
         if !self.activations[which].as_ref().is_some_and(enough) {
             self.recorded.clear();

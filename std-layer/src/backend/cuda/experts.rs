@@ -9,6 +9,7 @@ use super::product::Spread;
 use super::step::{Biases, Lowering, Waiting};
 use super::weights::{half_type, ExpertWeights};
 use crate::backend::BackendError;
+use crate::cuda::decoder::Take;
 use crate::cuda::experts::{segments, Given, Routes};
 use crate::cuda::segments::SEGMENT;
 use crate::cuda::{Buffer, CudaError, View};
@@ -198,7 +199,7 @@ impl<'a> Lowering<'a> {
         self.launch(&[(Place::Normed, Access::Read), half], |memory, layout, gpu| {
             let x = memory.floats(layout, Place::Normed, 0, m * cols)?.into_view();
             let forms = memory.forms(layout, wanted, m)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, None), (cols, cols), forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, None), Take::All, forms)
         })
     }
 
@@ -215,7 +216,7 @@ impl<'a> Lowering<'a> {
             let x = memory.floats(layout, Place::Normed, 0, all * cols)?.into_view();
             let rows = memory.part(layout, Place::Routes, array(ROWS, pairs), pairs)?.into_view();
             let forms = memory.forms(layout, wanted, pairs)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, Some(rows)), (cols, cols), forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, Some(rows)), Take::All, forms)
         })
     }
 }

@@ -33,7 +33,7 @@ impl LayerCache {
     pub(super) fn states_mut(&mut self) -> Result<&mut Buffer<f32>, CudaError> {
         match self {
             Self::States(states) => Ok(states),
-            _ => Err(Self::other("a layer with linear attention")),
+            _ => Err(Self::other("a recurrent layer")),
         }
     }
 

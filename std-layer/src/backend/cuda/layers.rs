@@ -4,7 +4,7 @@ use super::arena::{Place, Wanted};
 use super::layout::Access;
 use super::step::Lowering;
 use crate::backend::{BackendError, NormWeight};
-use crate::cuda::decoder::{AddNorm, Gated};
+use crate::cuda::decoder::{AddNorm, Gated, Take};
 use crate::cuda::{self, ViewMut};
 use crate::model::Norm;
 
@@ -56,7 +56,7 @@ impl<'a> Lowering<'a> {
                 let x = memory.floats(layout, Place::PerLayer, 0, rows * cols)?.into_view();
                 let which = Some(memory.outputs);
                 let forms = memory.forms(layout, Wanted::plain(cols, Place::PerLayerRows), m)?;
-                gpu.ops.decoder_rows(&gpu.stream, (x, which), (cols, cols), forms)
+                gpu.ops.decoder_rows(&gpu.stream, (x, which), Take::All, forms)
             })?;
             self.per_layer = Place::PerLayerRows;
         }

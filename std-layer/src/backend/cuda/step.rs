@@ -10,10 +10,10 @@ use super::product::Spread;
 use super::weights::{Matrix, Product, Storage, Stored};
 use super::{Gpu, Rows, RunRows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads};
-use crate::cuda::linear::Gates;
+use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads, Take};
+use crate::cuda::linear::{GateKind, Gates};
 use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
-use crate::model::{Config, KvHeads, LinearAttention, Norm, Pooling};
+use crate::model::{Config, KvHeads, Norm, Pooling, Recurrence};
 
 /// Rows that attention takes at a time, so that its pieces find room.
 const ATTENTION_ROWS: usize = 64;
@@ -42,10 +42,12 @@ pub(super) enum Waiting<'a> {
     Attention(usize),
     /// What a layer makes of its embeddings of tokens.
     PerLayer(usize),
-    /// Gates of the linear attention of a layer.
-    LinearGates(usize, &'a LinearAttention),
+    /// Gates behind what a recurrent layer has in place of attention.
+    RecurrentGates(usize, &'a Recurrence),
     /// Gates and what they are for, as this product gave them; with their biases, if they have any.
     Gate(&'a Product, Biases<'a>),
+    /// The row of a layer that the second product of its queries takes.
+    QueryRow(usize),
     /// Rows that were kept in f32: all of them, or the row of each pair of a row and an expert, sorted by expert.
     Kept,
     Pairs,
@@ -144,7 +146,7 @@ impl<'a> Lowering<'a> {
 
     /// Computes what waits, in the forms that are wanted.
     pub(super) fn produce(&mut self, wanted: Wanted) -> Result<(), BackendError> {
-        let m = self.m;
+        let (m, weights) = (self.m, self.weights);
         self.inputs = wanted.rows.unwrap_or(Place::Inputs);
         self.size(self.inputs, if wanted.rows.is_some() { m * wanted.cols } else { 0 }, 4);
         self.size(Place::Half, if wanted.half.is_some() { m * wanted.cols } else { 0 }, 2);
@@ -152,8 +154,12 @@ impl<'a> Lowering<'a> {
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
             Waiting::Norm(weight, stays) => self.norm_rows((weight, stays), wanted, &outputs),
             Waiting::Hidden => self.hidden_rows(wanted, outputs),
-            Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
-            Waiting::LinearGates(layer, of) => self.linear_gates((layer, of), wanted, outputs),
+            Waiting::Attention(layer) => match weights.config.latent_attention {
+                Some(_) => self.latent_attention(layer, wanted, outputs),
+                None => self.attention(layer, wanted, outputs),
+            },
+            Waiting::QueryRow(layer) => self.query_row(layer, wanted, outputs),
+            Waiting::RecurrentGates(layer, of) => self.recurrent_gates((layer, of), wanted, outputs),
             Waiting::Gate(product, biases) => self.gate(product, biases, wanted, outputs),
             Waiting::PerLayer(layer) => self.per_layer(layer, wanted, outputs),
             Waiting::Kept => self.kept(wanted, outputs[1]),
@@ -174,7 +180,7 @@ impl<'a> Lowering<'a> {
         self.launch(&[(from, Access::Read), inputs, half], |memory, layout, gpu| {
             let x = memory.floats(layout, from, 0, m * cols)?.into_view();
             let forms = memory.forms(layout, wanted, m)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, None), (cols, cols), forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, None), Take::All, forms)
         })
     }
 
@@ -282,7 +288,7 @@ impl<'a> Lowering<'a> {
                     ops.decoder_attend(stream, (memory.layers[keys_of].kv()?, tables), &how, room)?;
                 }
                 let how = attend(memory, 0..rows.rows, false)?;
-                let from = (partial(memory, 0..rows.rows)?.into_view(), which);
+                let from = (partial(memory, 0..rows.rows)?.into_view(), dim, which);
                 let (cache, forms) = memory.cache_and_forms(layout, keys_of, wanted, m)?;
                 return ops.decoder_join(stream, (cache, tables), &how, from, forms);
             }
@@ -297,7 +303,7 @@ impl<'a> Lowering<'a> {
                         let mixed = memory.floats(layout, Place::Mixed, from * width, some.len() * width)?;
                         let forms =
                             Forms { cols: width, rows: Some(mixed), half: None, integer: None, exact: None };
-                        ops.decoder_join(stream, cache, &how, (room.into_view(), None), forms)?;
+                        ops.decoder_join(stream, cache, &how, (room.into_view(), dim, None), forms)?;
                     }
                     continue;
                 };
@@ -318,12 +324,12 @@ impl<'a> Lowering<'a> {
                 let (first, stride) = products;
                 let gates = memory.floats(layout, Place::Heads, 0, len)?.into_view();
                 let gates = (gates.range(first + head.0..len)?, stride);
-                let (norm, step) = (None, config.query_step(own));
-                let how = Gates { x, dim: head.0, room: dim, rows: which, gates, step, norm, eps: 0.0 };
+                let (kind, step) = (GateKind::Sigmoid, config.query_step(own));
+                let how = Gates { x, dim: head.0, room: dim, rows: which, gates, step, kind, eps: 0.0 };
                 return ops.linear_gates(stream, how, memory.forms(layout, wanted, m)?);
             }
             let forms = memory.forms(layout, wanted, m)?;
-            ops.decoder_rows(stream, (x, which), head, forms)
+            ops.decoder_rows(stream, (x, which), Take::Padded { dim: head.0, room: head.1 }, forms)
         })
     }
 
@@ -470,6 +476,7 @@ impl Step for Lowering<'_> {
         let [_, slot] = linear.slots();
         let to = match slot {
             Slot::Heads => Some(Place::Heads),
+            Slot::Queries => Some(Place::Queries),
             Slot::Gates | Slot::PerLayerGates => Some(Place::Gates),
             Slot::PerLayerProducts => Some(Place::PerLayerProducts),
             Slot::Logits => None,
@@ -489,11 +496,19 @@ impl Step for Lowering<'_> {
         self.multiply(product, to, None)
     }
 
+    fn norm_queries(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.waiting = Waiting::QueryRow(layer);
+        Ok(())
+    }
+
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
         let (weights, m) = (self.weights, self.m);
         let config = &weights.config;
-        if let Some(of) = config.linear_attention_of(layer) {
-            return self.linear_attention(layer, of);
+        if let Some(of) = config.recurrence_of(layer) {
+            return self.recurrence(layer, of);
+        }
+        if let Some(of) = &config.latent_attention {
+            return self.latent_heads(layer, of);
         }
         let rope = &config.ropes[config.layer[layer].rope];
         let product = weights.tensors.linear(Linear::Qkv(layer));
@@ -552,8 +567,8 @@ impl Step for Lowering<'_> {
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
-        self.waiting = match self.weights.config.linear_attention_of(layer) {
-            Some(of) => Waiting::LinearGates(layer, of),
+        self.waiting = match self.weights.config.recurrence_of(layer) {
+            Some(of) => Waiting::RecurrentGates(layer, of),
             None => Waiting::Attention(layer),
         };
         Ok(())

@@ -105,7 +105,7 @@ pub(super) struct Stored {
     pub(super) token_type: Option<Buffer<f32>>,
     /// Of each head by how much a step of distance lowers its scores, if it does.
     pub(super) slopes: Option<Buffer<f32>>,
-    pub(super) tensors: Tensors<Product, Buffer<f32>, ExpertWeights>,
+    pub(super) tensors: Tensors<Product, Buffer<f32>, ExpertWeights, Product>,
     bytes: usize,
 }
 
@@ -194,6 +194,7 @@ impl<'a> Upload<'a> for Uploader<'_> {
     type Product = Product;
     type Vector = Buffer<f32>;
     type Experts = ExpertWeights;
+    type Heads = Product;
 
     fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Product, BackendError> {
         self.products(&[matrices], true)
@@ -203,12 +204,18 @@ impl<'a> Upload<'a> for Uploader<'_> {
         self.products(&[matrices], false)
     }
 
+    fn heads(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Product, BackendError> {
+        let each: Vec<_> = matrices.iter().map(std::slice::from_ref).collect();
+        self.products(&each, true)
+    }
+
     fn vector(&mut self, numbers: &[f32]) -> Result<Buffer<f32>, BackendError> {
         Ok(Buffer::from_slice(self.stream, numbers)?)
     }
 
     fn experts(&mut self, of: &HostExperts<'a>) -> Result<ExpertWeights, BackendError> {
-        let gate_up: Vec<_> = of.each.iter().map(|expert| [expert.gate, expert.up]).collect();
+        let gate_up = of.each.iter().map(|expert| expert.gate.into_iter().chain([expert.up]).collect());
+        let gate_up: Vec<Vec<_>> = gate_up.collect();
         let gate_up: Vec<_> = gate_up.iter().map(|matrices| &matrices[..]).collect();
         let down: Vec<_> = of.each.iter().map(|expert| std::slice::from_ref(&expert.down)).collect();
         Ok(ExpertWeights {

@@ -8,13 +8,14 @@ use gllm_kernels_core::RopePositions;
 
 use super::device::Gpu;
 use super::drafts::Moves;
-use super::experts::Room;
+use super::experts::{Room, Routes};
+use super::latent;
 use super::mirror::Mirror;
 use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS, TILE};
 use super::step::Place;
 use super::weights::PART;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
-use crate::model::{Config, Experts, KvHeads, LinearAttention, PageCopy, Pages, Rope, SequenceId};
+use crate::model::{Config, Experts, KvHeads, PageCopy, Pages, Recurrence, Rope, SequenceId};
 
 /// Positions of a piece of attention.
 pub(super) const KV_PIECE: usize = 256;
@@ -23,6 +24,12 @@ pub(super) const KV_PIECE: usize = 256;
 pub(super) fn stride(slot: Slot, config: &Config) -> usize {
     match slot {
         Slot::Logits => config.logits(),
+        // Heads lie one behind the other.
+        Slot::Absorbed => slot.width(config),
+        // Heads are inputs of products each: before attention what is not rotated of queries, behind it sums of values.
+        Slot::Weighed => config
+            .latent_attention
+            .map_or(0, |latent| config.heads * latent.rank.max(latent.plain).next_multiple_of(PART)),
         // Inputs of products end with zeros.
         slot => slot.width(config).next_multiple_of(PART),
     }
@@ -43,9 +50,9 @@ pub(super) struct BindKey {
     pub(super) last: bool,
 }
 
-/// What layers with linear attention work with, the same for all of them.
+/// What recurrent layers work with, the same for all of them.
 #[derive(Debug)]
-pub(super) struct LinearRoom {
+pub(super) struct RecurrentRoom {
     /// Channels behind the convolution.
     pub(super) convolved: Buffer,
     /// Their rows of `Mixed`: rows of other layers may be wider, and both end with zeros.
@@ -65,8 +72,10 @@ pub(super) struct Arena {
     pub(super) rounded: Buffer,
     /// What the experts of a layer work with, if the model has any.
     pub(super) experts: Option<Room>,
-    /// What layers with linear attention work with, if there are any.
-    pub(super) linear: Option<LinearRoom>,
+    /// What products of heads work with, if attention is latent.
+    pub(super) latent: Option<Routes>,
+    /// What recurrent layers work with, if there are any.
+    pub(super) recurrent: Option<RecurrentRoom>,
     /// For each row its place in its run, and its run; rows whose logits are asked for; for each row what it sees, in two words, where its place does not
     /// say that; for each group of layers and run, numbers of pages; for each run behind which row it ends, and behind which of the rows that are asked for.
     pub(super) table: Mirror,
@@ -104,8 +113,8 @@ impl Arena {
     }
 }
 
-/// Keys and values of several sequences on a GPU, in pages, and the memory that steps need for their intermediate results. Layers with linear attention have
-/// states instead.
+/// Keys and values of several sequences on a GPU, in pages, and the memory that steps need for their intermediate results. Recurrent layers have states
+/// instead.
 #[derive(Debug)]
 pub struct WgpuKvCache {
     pub(super) pages: Pages,
@@ -121,9 +130,9 @@ pub struct WgpuKvCache {
     pub(super) shapes: Vec<CacheShape>,
     /// What they all hold, and positions of a page.
     of_pages: (KvType, u32),
-    /// Of each layer whether it has linear attention, its window, and the layer whose keys and values it attends to if it has none.
+    /// Of each layer whether it is recurrent, its window, and the layer whose keys and values it attends to if it has none.
     pub(super) layers: Vec<LayerKind>,
-    linear: Option<LinearAttention>,
+    recurrence: Option<Recurrence>,
     /// Widths of a step's intermediate results, and the model's experts: room is made for these.
     widths: [usize; Slot::ALL.len()],
     experts: Option<Experts>,
@@ -165,15 +174,17 @@ impl WgpuKvCache {
                 return Err(BackendError::Limit { what, need: need.into(), allowed });
             }
         }
-        let mut page_bytes: Vec<_> = shapes.iter().map(|shape| (4 * page_words(shape) as u64, 2)).collect();
+        let parts = if config.latent_attention.is_some() { 1 } else { 2 };
+        let mut page_bytes: Vec<_> =
+            shapes.iter().map(|shape| (4 * page_words(shape) as u64, parts)).collect();
         let mut group_pages: Vec<_> = groups.iter().map(|group| group.pages).collect();
-        if let Some(linear) = &config.linear_attention {
-            page_bytes.push((4 * linear.state() as u64, 1));
+        if let Some(of) = &config.recurrence {
+            page_bytes.push((4 * of.state() as u64, 1));
             group_pages.push(options.sequences.max(1));
         }
         let mut memory = Vec::new();
         for (&group, layer) in group_of.iter().zip(&config.layer) {
-            let what = if layer.linear { "states of a layer" } else { "keys and values of a layer" };
+            let what = if layer.recurrent { "states of a layer" } else { "keys and values of a layer" };
             let (page, parts) = if layer.keys_of.is_some() { (0, 0) } else { page_bytes[group] };
             memory.push(gpu.storage(what, page * parts * group_pages[group] as u64)?);
         }
@@ -186,7 +197,7 @@ impl WgpuKvCache {
             shapes,
             of_pages: (options.kind, size as u32),
             layers: layers(config).collect(),
-            linear: config.linear_attention,
+            recurrence: config.recurrence,
             widths: Slot::ALL.map(|slot| slot.width(config)),
             experts: config.experts,
             arena: None,
@@ -200,7 +211,7 @@ impl WgpuKvCache {
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         if layers(config).eq(self.layers.iter().copied())
             && shapes(config, config.windows(), self.of_pages)? == self.shapes
-            && config.linear_attention == self.linear
+            && config.recurrence == self.recurrence
             && (self.widths, self.experts) == (Slot::ALL.map(|slot| slot.width(config)), config.experts)
         {
             return Ok(());
@@ -210,11 +221,12 @@ impl WgpuKvCache {
 
     /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
-        let of = |(&(linear, window, _), &group): (&LayerKind, &usize)| {
-            let Some(shape) = self.shapes.get(group).filter(|_| !linear) else {
-                return self.linear.map_or(0, |linear| 4 * linear.state());
+        let of = |(&(recurrent, window, _), &group): (&LayerKind, &usize)| {
+            let Some(shape) = self.shapes.get(group).filter(|_| !recurrent) else {
+                return self.recurrence.map_or(0, |of| 4 * of.state());
             };
-            let of_position = 2 * 4 * page_words(shape) / shape.page_tokens as usize;
+            let parts = if shape.latent.is_some() { 1 } else { 2 };
+            let of_position = parts * 4 * page_words(shape) / shape.page_tokens as usize;
             window.map_or(position + 1, |w| w.min(position + 1)) * of_position
         };
         self.layers.iter().zip(&self.group_of).map(of).sum()
@@ -283,18 +295,27 @@ impl WgpuKvCache {
             let bytes = 4 * rows as u64 * stride(slot, config) as u64;
             Ok::<_, BackendError>((slot, gpu.storage("intermediate results", bytes)?))
         };
-        let inputs = [Slot::Normed, Slot::Mixed, Slot::Activated, Slot::PerLayerActivated];
+        let inputs = [
+            Slot::Normed,
+            Slot::QueryRow,
+            Slot::Weighed,
+            Slot::Mixed,
+            Slot::Activated,
+            Slot::PerLayerActivated,
+        ];
         let widest = inputs.map(|slot| stride(slot, config)).into_iter().max().unwrap_or(0);
         // Of one token, experts multiply a row each.
         let of_experts = |e: &Experts| e.used * e.intermediate.next_multiple_of(PART);
         let widest = widest.max(config.experts.as_ref().map_or(0, of_experts));
-        let inner = Slot::ALL.into_iter().filter(|&slot| slot != Slot::Logits);
-        let linear_room = |of: &LinearAttention| {
+        // The row that queries are products of stays among `Heads`.
+        let there = |slot: &Slot| ![Slot::Logits, Slot::QueryRow].contains(slot) && stride(*slot, config) > 0;
+        let inner = Slot::ALL.into_iter().filter(there);
+        let recurrent_room = |of: &Recurrence| {
             let room =
-                |words: usize| gpu.storage("intermediate results of linear attention", 4 * words as u64);
+                |words: usize| gpu.storage("intermediate results of recurrent layers", 4 * words as u64);
             let [convolved, mixed] =
                 [of.channels(), stride(Slot::Mixed, config)].map(|width| room(rows * width));
-            Ok::<_, BackendError>(LinearRoom { convolved: convolved?, mixed: mixed? })
+            Ok::<_, BackendError>(RecurrentRoom { convolved: convolved?, mixed: mixed? })
         };
         self.arena = Some(Arena {
             rows,
@@ -307,7 +328,8 @@ impl WgpuKvCache {
             // Twelve words for each part of 32 numbers.
             rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,
             experts: config.experts.map(|experts| Room::new(gpu, config, experts, rows)).transpose()?,
-            linear: config.linear_attention.as_ref().map(linear_room).transpose()?,
+            latent: config.latent_attention.map(|_| latent::routes(gpu, config.heads, rows)).transpose()?,
+            recurrent: config.recurrence.as_ref().map(recurrent_room).transpose()?,
             table: Mirror::new(
                 gpu,
                 "the table of a step",
@@ -335,7 +357,8 @@ impl WgpuKvCache {
         if let Some(arena) = &mut self.arena {
             if pieces > 1 && arena.partial.as_ref().is_none_or(|partial| partial.1 < pieces) {
                 let pieces = pieces.next_power_of_two();
-                let widest = self.shapes.iter().map(|shape| 2 * shape.pairs as usize).max().unwrap_or(0);
+                let widest =
+                    self.shapes.iter().map(|shape| 2 * shape.value_pairs() as usize).max().unwrap_or(0);
                 let words = MAX_GEMV_ROWS * config.heads * pieces * (widest + 2);
                 arena.partial = Some((gpu.storage("pieces of attention", 4 * words as u64)?, pieces));
                 arena.bind_groups.clear();
@@ -388,17 +411,18 @@ fn shapes(
             return Err(BackendError::Unsupported(format!("heads of {dim}: a multiple of 2")));
         }
         let (heads, kv_heads, pairs) = (config.heads as u32, count as u32, dim as u32 / 2);
-        Ok(CacheShape { kind, heads, kv_heads, pairs, page_tokens, gates: config.attention_gates })
+        let latent = config.latent_attention.map(|latent| latent.rank as u32 / 2);
+        Ok(CacheShape { kind, heads, kv_heads, pairs, latent, page_tokens, gates: config.attention_gates })
     };
     windows.into_iter().map(shape).collect()
 }
 
-/// Whether a layer has linear attention, its window, and the layer whose keys and values it attends to if it has none.
+/// Whether a layer is recurrent, its window, and the layer whose keys and values it attends to if it has none.
 pub(super) type LayerKind = (bool, Option<usize>, Option<usize>);
 
 /// What each layer is.
 fn layers(config: &Config) -> impl Iterator<Item = LayerKind> + '_ {
-    config.layer.iter().map(|layer| (layer.linear, layer.window, layer.keys_of))
+    config.layer.iter().map(|layer| (layer.recurrent, layer.window, layer.keys_of))
 }
 
 /// Words of the keys, or the values, of a page.

@@ -18,23 +18,52 @@ use crate::model::{Config, Experts, Groups, Scoring};
 pub(super) struct Room {
     /// Of each row the scores of experts, then of the gate of the network beside them.
     scores: Buffer,
-    /// Of each pair its expert and its factor.
-    chosen: Buffer,
+    routes: Routes,
+    /// Of each pair its factor.
     factors: Buffer,
-    /// Sorted pairs, and what sorting needs.
-    order: Buffer,
-    cursors: Buffer,
-    tiles: Buffer,
     /// Of each pair gates and the numbers they are for; gated numbers; results.
     gates: Buffer,
     activated: Buffer,
     outputs: Buffer,
 }
 
-/// Tiles that so many rows make at most: experts have one that is not full.
-fn tiles(experts: &Experts, rows: usize) -> usize {
-    let pairs = rows * experts.used;
-    pairs / TILE + experts.count.min(pairs)
+/// Which matrices rows go through.
+#[derive(Clone, Debug)]
+pub(super) struct Routes {
+    /// Of each pair its expert.
+    chosen: Buffer,
+    /// Sorted pairs, and what sorting needs.
+    order: Buffer,
+    cursors: Buffer,
+    tiles: Buffer,
+    /// How many experts there are, and how many a row goes through.
+    count: usize,
+    pub(super) used: usize,
+}
+
+impl Routes {
+    /// Room for so many rows, whose experts are in `chosen`.
+    pub(super) fn new(
+        gpu: &Gpu,
+        chosen: Buffer,
+        [count, used]: [usize; 2],
+        rows: usize,
+    ) -> Result<Self, BackendError> {
+        let room = |words: usize| gpu.storage("rows of experts", 4 * words as u64);
+        let [order, cursors, tiles] =
+            [rows * used, count, 4 * Self::most_tiles([count, used], rows)].map(room);
+        Ok(Self { chosen, order: order?, cursors: cursors?, tiles: tiles?, count, used })
+    }
+
+    /// Tiles that so many rows make at most: experts have one that is not full.
+    fn most_tiles([count, used]: [usize; 2], rows: usize) -> usize {
+        let pairs = rows * used;
+        pairs / TILE + count.min(pairs)
+    }
+
+    fn tiles_of(&self, rows: usize) -> usize {
+        Self::most_tiles([self.count, self.used], rows)
+    }
 }
 
 impl Room {
@@ -48,11 +77,8 @@ impl Room {
         let room = |words: usize| gpu.storage("intermediate results of experts", 4 * words as u64);
         Ok(Self {
             scores: room(rows * width_of_scores(&experts))?,
-            chosen: room(pairs)?,
+            routes: Routes::new(gpu, room(pairs)?, [experts.count, experts.used], rows)?,
             factors: room(pairs)?,
-            order: room(pairs)?,
-            cursors: room(experts.count)?,
-            tiles: room(4 * tiles(&experts, rows))?,
             gates: room(pairs * 2 * experts.intermediate)?,
             // Inputs of products end with zeros.
             activated: room(pairs * experts.intermediate.next_multiple_of(PART))?,
@@ -84,7 +110,6 @@ impl<'a> Recorder<'a> {
         let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
         let (x, x_stride) = self.slot(Slot::Normed)?;
         let (rows, place, of_scores) = (self.rows, Place::Layer(layer), width_of_scores(&experts));
-        let pairs = rows * used;
         let rounded = self.rounded((place, 0), own.router.iter(), (&x, x_stride, 1))?;
         let ends = ((&x, x_stride, 0), (&room.scores, of_scores as u32));
         let with = (rounded.as_ref(), own.router_bias.as_ref());
@@ -93,7 +118,7 @@ impl<'a> Recorder<'a> {
         let [normalised, sigmoid] = [normalised, scoring == Scoring::Sigmoid].map(usize::from);
         let constants = [count, of_scores, used, normalised, sigmoid, groups.count, groups.used];
         let constants = [&constants.map(|n| n as u32)[..], &[scale.to_bits()]].concat();
-        let mut buffers = vec![(0, &room.scores), (1, &room.chosen), (2, &room.factors)];
+        let mut buffers = vec![(0, &room.scores), (1, &room.routes.chosen), (2, &room.factors)];
         buffers.extend(own.selection_bias.as_ref().map(|bias| (4, bias)));
         buffers.extend(own.factors.as_ref().map(|factors| (5, factors)));
         let (biased, factors) = (own.selection_bias.is_some(), own.factors.is_some());
@@ -107,10 +132,7 @@ impl<'a> Recorder<'a> {
             groups: [rows, 1, 1],
         })?;
         if rows > MAX_GEMV_ROWS {
-            let buffers = [(0, &room.chosen), (1, &room.cursors), (2, &room.order), (3, &room.tiles)];
-            let constants = [count, pairs, tiles(&experts, rows)].map(|n| n as u32);
-            // Steps of so many rows have these constants.
-            self.run(anywhere(Shader::Sort, rows, &buffers, (4, &constants), [1, 1, 1]))?;
+            self.sort(&room.routes, Place::Anywhere)?;
         }
         Ok(())
     }
@@ -133,16 +155,17 @@ impl<'a> Recorder<'a> {
         let pairs = rows * used;
         let matrices = own.gate_up.iter().map(|of| &of.matrix);
         let rounded = self.rounded((place, 0), matrices, (&x, x_stride, 1))?;
-        let ends = ((&x, x_stride, used), (&room.gates, 2 * intermediate as u32));
+        let between = if config.gated { 2 } else { 1 } * intermediate as u32;
+        let ends = ((&x, x_stride, used), (&room.gates, between));
         let with = (rounded.as_ref(), own.gate_up_bias.as_ref());
-        let number = self.products_of_experts(&own.gate_up, (layer, 0), ends, with)?;
+        let number = self.products_of_experts(&own.gate_up, &room.routes, (place, 0), ends, with)?;
         let width = intermediate.next_multiple_of(PART) as u32;
         let buffers = [(0, &room.gates), (1, &room.activated)];
-        let constants = [intermediate as u32, 2 * intermediate as u32, width];
+        let constants = [intermediate as u32, between, width];
         let groups = [(width as usize).div_ceil(THREADS), pairs, 1];
         // Other parts are the networks that every token goes through.
         self.run(anywhere(
-            Shader::Glu { gate: config.gate, gated: true },
+            Shader::Glu { gate: config.gate, gated: config.gated },
             0,
             &buffers,
             (2, &constants),
@@ -152,7 +175,7 @@ impl<'a> Recorder<'a> {
         let rounded = self.rounded((place, 1), matrices, (&room.activated, width, used))?;
         let ends = ((&room.activated, width, 1), (&room.outputs, config.hidden as u32));
         let with = (rounded.as_ref(), own.down_bias.as_ref());
-        self.products_of_experts(&own.down, (layer, number), ends, with)?;
+        self.products_of_experts(&own.down, &room.routes, (place, number), ends, with)?;
         let mut buffers = vec![(0, &delta), (1, &room.outputs), (2, &room.factors)];
         let (shared, gated) = (shared.is_some() && !normed, of_scores > count);
         if gated {
@@ -164,20 +187,35 @@ impl<'a> Recorder<'a> {
         self.run(anywhere(Shader::Combine { shared, gated }, 0, &buffers, (3, &constants), groups))
     }
 
+    /// Sorts the pairs of a step by expert.
+    pub(super) fn sort(&mut self, routes: &Routes, place: Place) -> Result<(), BackendError> {
+        let rows = self.rows;
+        self.run(Dispatch {
+            shader: Shader::Sort,
+            place,
+            // Steps of so many rows have these constants.
+            part: rows,
+            logits: NO_LOGITS,
+            buffers: &[(0, &routes.chosen), (1, &routes.cursors), (2, &routes.order), (3, &routes.tiles)],
+            constants: (4, &[routes.count, rows * routes.used, routes.tiles_of(rows)].map(|n| n as u32)),
+            groups: [1, 1, 1],
+        })
+    }
+
     /// Products of pairs with the matrices of their experts, `share` pairs with the same row of X; they go to rows of Y. X may be rounded, and
-    /// each expert may have a bias for each number in a row of Y. Numbers tell parts of weights from others of the layer; the next one is the
+    /// each expert may have a bias for each number in a row of Y. Numbers tell parts of weights from others of the place; the next one is the
     /// result.
-    fn products_of_experts(
+    pub(super) fn products_of_experts(
         &mut self,
         matrices: &[OfExperts],
-        (layer, mut number): (usize, usize),
+        routes: &Routes,
+        (place, mut number): (Place, usize),
         ((x, x_stride, share), (y, y_stride)): ((&Buffer, u32, usize), (&Buffer, u32)),
         (rounded, bias): (Option<&Buffer>, Option<&Buffer>),
     ) -> Result<usize, BackendError> {
-        let (Some(experts), rows) = (self.weights.config.experts, self.rows) else { return Ok(number) };
-        let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
+        let rows = self.rows;
         let few = rows <= MAX_GEMV_ROWS;
-        let side_by_side = if few { rows * experts.used } else { tiles(&experts, rows) };
+        let side_by_side = if few { rows * routes.used } else { routes.tiles_of(rows) };
         let mut y_first = 0;
         for OfExperts { matrix, rows: each } in matrices {
             let rounded = rounded.filter(|_| matrix.format.has_codes());
@@ -200,13 +238,13 @@ impl<'a> Recorder<'a> {
                 let mut buffers = vec![(0, &part.buffer), (1, rounded.unwrap_or(x)), (2, y)];
                 buffers.extend(bias.map(|bias| (6, bias)));
                 if few {
-                    buffers.push((4, &room.chosen));
+                    buffers.push((4, &routes.chosen));
                 } else {
-                    buffers.extend([(4, &room.tiles), (5, &room.order)]);
+                    buffers.extend([(4, &routes.tiles), (5, &routes.order)]);
                 }
                 self.run(Dispatch {
                     shader,
-                    place: Place::Layer(layer),
+                    place,
                     part: number,
                     logits: NO_LOGITS,
                     buffers: &buffers,

@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use gllm_kernels_core::{codebooks, QuantFormat, RopePairing};
 
+use super::weights::PART;
 use crate::backend::KvType;
-use crate::model::{Gate, LinearAttention, Pooling};
+use crate::model::{Gate, LinearAttention, Pooling, Recurrence, Rule};
 
 /// How weights lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -119,6 +120,8 @@ pub(super) struct CacheShape {
     pub(super) kv_heads: u32,
     /// Pairs of elements of a head.
     pub(super) pairs: u32,
+    /// Pairs of elements at the beginning of a key that are the value, if there are no others.
+    pub(super) latent: Option<u32>,
     pub(super) page_tokens: u32,
     /// Whether gates of a head follow its queries.
     pub(super) gates: bool,
@@ -213,6 +216,13 @@ pub(super) enum Shader {
         pairing: RopePairing,
         drafts: bool,
     },
+    /// What is cached of rows, and their queries, with so many elements that are not rotated, where attention is latent.
+    Latent {
+        shape: CacheShape,
+        plain: u32,
+        pairing: RopePairing,
+        drafts: bool,
+    },
     /// Whether a workgroup has a piece of the positions, or all; whether heads have sinks, and whether they have slopes.
     Attend {
         shape: CacheShape,
@@ -225,9 +235,14 @@ pub(super) enum Shader {
         shape: CacheShape,
         drafts: bool,
     },
-    /// The convolution in front of linear attention.
+    /// The convolution of a recurrent layer.
     Convolve {
-        of: LinearAttention,
+        of: Recurrence,
+        bias: bool,
+    },
+    /// Keeps what the next convolution reads, where nothing follows the convolution.
+    Keep {
+        of: Recurrence,
     },
     /// The gated delta rule.
     Delta {
@@ -269,6 +284,16 @@ pub(super) enum Shader {
 const HEADS_TOGETHER: u32 = 4;
 
 impl CacheShape {
+    /// Pairs of elements of a value.
+    pub(super) fn value_pairs(&self) -> u32 {
+        self.latent.unwrap_or(self.pairs)
+    }
+
+    /// How far what attention gives a head is behind that of the head before: where values are latent, products take it, whose inputs end with zeros.
+    pub(super) fn mixed_step(&self) -> u32 {
+        self.latent.map_or(2 * self.pairs, |pairs| (2 * pairs).next_multiple_of(PART as u32))
+    }
+
     /// Query heads of a workgroup of attention, and how many such workgroups share a KV head.
     pub(super) fn chunks(&self) -> (u32, u32) {
         let group = self.heads / self.kv_heads;
@@ -288,6 +313,8 @@ pub(super) const THREADS: usize = 64;
 
 /// Rows of the matrix of a head that a workgroup of [`Shader::Delta`] has.
 pub(super) const DELTA_ROWS: u32 = 4;
+/// Channels of a workgroup of a convolution whose channels are not divided into heads.
+pub(super) const PIECE: u32 = 64;
 
 /// Rows of weights of a thread of [`Shader::LinearFew`]. The more there are, the fewer numbers are read; but more than a compiler keeps in
 /// registers cost far more than that.
@@ -429,10 +456,20 @@ impl Shader {
                 }
                 all.push(include_str!("wgsl/heads.wgsl"));
             }
+            Self::Latent { shape, plain, pairing, drafts } => {
+                all.options(&[("ADJACENT", pairing == RopePairing::Adjacent)]);
+                all.constants(&[("PLAIN", plain), ("PLAIN_STEP", plain.next_multiple_of(PART as u32))]);
+                all.cache(shape);
+                all.push(include_str!("wgsl/pages.wgsl"));
+                all.push(include_str!("wgsl/cache_write.wgsl"));
+                all.drafts(drafts);
+                all.push(include_str!("wgsl/reduce.wgsl"));
+                all.push(include_str!("wgsl/latent.wgsl"));
+            }
             Self::Attend { shape, pieces, sinks, slopes, sight } => {
                 let (together, _) = shape.chunks();
                 // So many threads have the pairs of a position.
-                let split = (64 / shape.pairs.next_power_of_two()).max(1);
+                let split = (64 / shape.value_pairs().next_power_of_two()).max(1);
                 all.constants(&[("H", together), ("SPLIT", split)]);
                 all.options(&[("PARTS", pieces), ("SINKS", sinks), ("SLOPES", slopes)]);
                 all.options(&[("SIGHT", sight != Sight::Before), ("WHOLE", sight == Sight::Whole)]);
@@ -453,16 +490,25 @@ impl Shader {
                 }
                 all.push(include_str!("wgsl/join.wgsl"));
             }
-            Self::Convolve { of } => {
-                all.linear(of);
+            Self::Convolve { of, bias } => {
+                all.recurrence(of);
+                all.options(&[("BIAS", bias)]);
+                all.push(include_str!("wgsl/silu.wgsl"));
                 all.push(include_str!("wgsl/states.wgsl"));
                 all.push(include_str!("wgsl/convolve.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::Keep { of } => {
+                all.recurrence(of);
+                all.push(include_str!("wgsl/states.wgsl"));
+                all.push(include_str!("wgsl/keep.wgsl"));
+                all.push(include_str!("wgsl/keep_alone.wgsl"));
             }
             Self::Delta { of } => {
                 all.linear(of);
                 all.constants(&[("SIDE", DELTA_ROWS)]);
                 all.push(include_str!("wgsl/states.wgsl"));
+                all.push(include_str!("wgsl/keep.wgsl"));
                 all.push(include_str!("wgsl/delta.wgsl"));
             }
             Self::DeltaNorm { of } => {
@@ -561,25 +607,47 @@ impl Composer {
             ("HEADS", shape.heads),
             ("KV_HEADS", shape.kv_heads),
             ("PAIRS", shape.pairs),
+            ("VALUE_PAIRS", shape.value_pairs()),
+            ("MIXED_STEP", shape.mixed_step()),
             ("PAGE", shape.page_tokens),
             // From the queries of a head to those of the next.
             ("STEP", 2 * shape.pairs * if shape.gates { 2 } else { 1 }),
         ]);
-        self.options(&[("GATES", shape.gates)]);
+        self.options(&[("GATES", shape.gates), ("LATENT", shape.latent.is_some())]);
+    }
+
+    /// What says how a recurrent layer convolves, and what it keeps.
+    fn recurrence(&mut self, of: Recurrence) {
+        let (size, normed) = match of {
+            Recurrence::Linear(of) if of.normed_heads() > 0 => (of.key_size as u32, of.key_heads as u32),
+            // Channels may be divided anyhow.
+            _ => (PIECE, 0),
+        };
+        let constants = [("TAPS", of.taps()), ("CHANNELS", of.channels()), ("STATE", of.state())];
+        self.constants(&constants.map(|(name, n)| (name, n as u32)));
+        self.constants(&[("HEAD", size), ("NORMED", normed)]);
+        self.options(&[
+            ("LINEAR", matches!(of, Recurrence::Linear(_))),
+            ("GATED", matches!(of, Recurrence::Convolution(_))),
+        ]);
     }
 
     fn linear(&mut self, of: LinearAttention) {
+        self.recurrence(Recurrence::Linear(of));
+        let decay_heads = match of.rule {
+            Rule::Delta { decay_heads } => decay_heads,
+            Rule::StateSpace => 0,
+        };
         let constants = [
             ("KEY_HEADS", of.key_heads),
             ("VALUE_HEADS", of.value_heads),
-            ("SIZE", of.size),
-            ("TAPS", of.taps),
-            ("DECAY_HEADS", of.decay_heads),
-            ("CHANNELS", of.channels()),
-            ("STATE", of.state()),
+            ("SIZE", of.key_size),
+            ("ROWS", of.value_size),
+            ("NORMED_TOGETHER", of.normed_together()),
+            ("DECAY_HEADS", decay_heads),
         ];
         self.constants(&constants.map(|(name, n)| (name, n as u32)));
-        self.options(&[("TILED", of.tiled)]);
+        self.options(&[("TILED", of.tiled), ("SPACE", of.rule == Rule::StateSpace)]);
         self.push(include_str!("wgsl/silu.wgsl"));
     }
 

@@ -5,7 +5,7 @@ use wgpu::naga;
 
 use super::{CacheShape, Format, HeadNorm, Shader, Sight};
 use crate::backend::KvType;
-use crate::model::{Gate, LinearAttention, Pooling};
+use crate::model::{Gate, LinearAttention, Pooling, Recurrence, Rule, ShortConvolution};
 
 /// Shaders as models use them: of all that they are made for each value once, and both ends of sizes.
 fn all() -> Vec<Shader> {
@@ -66,18 +66,32 @@ fn all() -> Vec<Shader> {
     let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu, Gate::ReluSquared];
     all.extend(gates.into_iter().flat_map(|gate| [true, false].map(|gated| Shader::Glu { gate, gated })));
     all.extend(gates.map(|gate| Shader::GateBy { gate }));
-    for (key_heads, value_heads, size, taps, tiled) in
-        [(2, 6, 32, 4, true), (16, 32, 128, 4, false), (1, 1, 256, 8, false), (3, 3, 5, 2, true)]
-    {
-        let decay_heads = value_heads / key_heads;
-        let of = LinearAttention { key_heads, value_heads, size, taps, tiled, decay_heads };
-        all.extend([Shader::Convolve { of }, Shader::Delta { of }, Shader::DeltaNorm { of }]);
+    for (key_heads, value_heads, key_size, taps, tiled, space) in [
+        (2, 6, 32, 4, true, None),
+        (16, 32, 128, 4, false, None),
+        (1, 1, 256, 8, false, None),
+        (3, 3, 5, 2, true, None),
+        (8, 128, 128, 4, false, Some(64)),
+        (1, 3, 6, 2, false, Some(5)),
+    ] {
+        let rule = match space {
+            None => Rule::Delta { decay_heads: value_heads / key_heads },
+            Some(_) => Rule::StateSpace,
+        };
+        let value_size = space.unwrap_or(key_size);
+        let of = LinearAttention { rule, key_heads, value_heads, key_size, value_size, taps, tiled };
+        let convolve = Shader::Convolve { of: Recurrence::Linear(of), bias: space.is_some() };
+        all.extend([convolve, Shader::Delta { of }, Shader::DeltaNorm { of }]);
+    }
+    for (channels, taps) in [(2048, 3), (100, 8)] {
+        let of = Recurrence::Convolution(ShortConvolution { channels, taps });
+        all.extend([Shader::Convolve { of, bias: false }, Shader::Keep { of }]);
     }
     for kind in [KvType::F16, KvType::Bf16, KvType::F32] {
         for (heads, kv_heads, pairs) in [(9, 3, 32), (32, 8, 64), (4, 1, 128), (4, 4, 8), (14, 2, 40)] {
             // Gates have nothing to do with the type of the cache.
             let gates = kind == KvType::F16 && kv_heads < 4;
-            let shape = CacheShape { kind, heads, kv_heads, pairs, page_tokens: 64, gates };
+            let shape = CacheShape { kind, heads, kv_heads, pairs, latent: None, page_tokens: 64, gates };
             let both = [(false, false), (false, true), (true, false), (true, true)];
             let attend =
                 |(pieces, sinks, slopes, sight)| Shader::Attend { shape, pieces, sinks, slopes, sight };
@@ -99,6 +113,17 @@ fn all() -> Vec<Shader> {
                 all.extend(pairings.map(|pairing| heads(pairing, false)));
                 all.push(heads(RopePairing::HalfSplit, true));
             }
+        }
+        for (heads, pairs, values, plain) in [(16, 288, 256, 128), (5, 40, 32, 24)] {
+            let latent = Some(values);
+            let shape = CacheShape { kind, heads, kv_heads: 1, pairs, latent, page_tokens: 64, gates: false };
+            for (pieces, sight) in [(false, Sight::Before), (true, Sight::Before), (true, Sight::Path)] {
+                all.push(Shader::Attend { shape, pieces, sinks: false, slopes: false, sight });
+            }
+            let pairings = [(RopePairing::Adjacent, false), (RopePairing::HalfSplit, true)];
+            all.extend(pairings.map(|(pairing, drafts)| Shader::Latent { shape, plain, pairing, drafts }));
+            all.extend([false, true].map(|drafts| Shader::Join { shape, drafts }));
+            all.push(Shader::Move { shape });
         }
     }
     all

@@ -8,7 +8,7 @@ use super::shaders::{HeadNorm, Shader, Sight, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights, PART};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::model::{Norm, Pooling};
+use crate::model::{Norm, Pooling, Recurrence};
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
@@ -21,14 +21,14 @@ pub(super) struct Recorder<'a> {
     outputs: usize,
     /// How many sequences they are of.
     pub(super) runs: usize,
-    /// Whether the layer that is computed has linear attention.
-    linear: bool,
+    /// Whether the layer that is computed is recurrent.
+    recurrent: bool,
     /// Whether only rows are left whose logits are asked for.
     last: bool,
     /// The position behind the last one of any row.
     end: usize,
     /// What rows see.
-    sight: Sight,
+    pub(super) sight: Sight,
     /// Whether activations must not be rounded.
     exact: bool,
     /// What the next norm adds first: nothing, or what a norm may stand in front of.
@@ -87,7 +87,7 @@ impl<'a> Recorder<'a> {
             rows,
             outputs,
             runs,
-            linear: false,
+            recurrent: false,
             last: false,
             end,
             sight,
@@ -116,9 +116,11 @@ impl<'a> Recorder<'a> {
 
     /// The rows of a slot, and how far apart they are.
     pub(super) fn slot(&self, slot: Slot) -> Result<(Buffer, u32), BackendError> {
+        // It is normed where products left it.
+        let slot = if slot == Slot::QueryRow { Slot::Heads } else { slot };
         let arena = self.kv.arena.as_ref().ok_or_else(no_room)?;
         let kept = if self.last { arena.kept.get(&slot) } else { None };
-        let own = arena.linear.as_ref().filter(|_| self.linear && slot == Slot::Mixed);
+        let own = arena.recurrent.as_ref().filter(|_| self.recurrent && slot == Slot::Mixed);
         let buffer = kept.or(own.map(|room| &room.mixed)).or_else(|| arena.slots.get(&slot));
         let buffer = buffer.ok_or_else(no_room)?;
         Ok((buffer.clone(), stride(slot, &self.weights.config) as u32))
@@ -359,13 +361,20 @@ impl Step for Recorder<'_> {
         Ok(())
     }
 
+    fn norm_queries(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.norm_query_row(layer)
+    }
+
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
-        let linear = self.linear_of(layer);
-        self.linear = linear.is_some();
-        if let Some(linear) = linear {
-            return self.convolve(layer, linear);
+        if let Some(latent) = self.latent_of(layer) {
+            return self.latent_heads(layer, latent);
         }
         let (config, weights) = (&self.weights.config, self.weights);
+        let recurrence = config.recurrence_of(layer);
+        self.recurrent = recurrence.is_some();
+        if let Some(&of) = recurrence {
+            return self.convolve(layer, of);
+        }
         let (heads, stride) = self.slot(Slot::Heads)?;
         let rope = &config.ropes[config.layer[layer].rope];
         let group = self.kv.group_of[layer];
@@ -425,14 +434,20 @@ impl Step for Recorder<'_> {
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
-        if let Some(linear) = self.linear_of(layer) {
-            return self.delta_rule(layer, linear);
+        match self.weights.config.recurrence_of(layer) {
+            Some(&Recurrence::Linear(of)) => return self.delta_rule(layer, of),
+            Some(Recurrence::Convolution(_)) => return Ok(()),
+            None => {}
         }
         let (config, sight) = (&self.weights.config, self.sight);
         let (sinks, slopes) = (self.weights.tensors.sinks(layer), self.weights.slopes.as_ref());
-        let [(heads, from_stride), (mixed, to_stride)] = [self.slot(Slot::Heads)?, self.slot(Slot::Mixed)?];
+        let latent = self.latent_of(layer);
+        let [from, to] =
+            if latent.is_some() { [Slot::Absorbed, Slot::Weighed] } else { [Slot::Heads, Slot::Mixed] };
+        let [(heads, from_stride), (mixed, to_stride)] = [self.slot(from)?, self.slot(to)?];
         let group = self.kv.group_of[layer];
         let shape = self.kv.shapes[group];
+        let to_stride = if latent.is_some() { shape.heads * shape.mixed_step() } else { to_stride };
         let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
         let arena = self.arena()?;
         let keys_of = config.layer[layer].keys_of.unwrap_or(layer);
@@ -472,7 +487,9 @@ impl Step for Recorder<'_> {
             constants: (4, &constants),
             groups,
         })?;
-        let Some((partial, _)) = &partial else { return Ok(()) };
+        let Some((partial, _)) = &partial else {
+            return latent.map_or(Ok(()), |latent| self.latent_values(layer, latent));
+        };
         let mut buffers = vec![(0, partial), (1, &table), (2, &mixed)];
         buffers.extend(shape.gates.then_some((4, &heads)));
         self.run(Dispatch {
@@ -483,7 +500,8 @@ impl Step for Recorder<'_> {
             buffers: &buffers,
             constants: (3, &[to_stride, window, KV_PIECE as u32, room as u32, from_stride, sight_at]),
             groups: [config.heads, self.rows, 1],
-        })
+        })?;
+        latent.map_or(Ok(()), |latent| self.latent_values(layer, latent))
     }
 
     fn glu(&mut self, layer: usize) -> Result<(), BackendError> {

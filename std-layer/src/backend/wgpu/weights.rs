@@ -90,7 +90,7 @@ pub struct WgpuWeights {
     pub(super) token_type: Option<Buffer>,
     /// Of each head by how much a step of distance lowers its scores, if it does.
     pub(super) slopes: Option<Buffer>,
-    pub(super) tensors: Tensors<Vec<Matrix>, Buffer, ExpertWeights>,
+    pub(super) tensors: Tensors<Vec<Matrix>, Buffer, ExpertWeights, OfExperts>,
     bytes: usize,
 }
 
@@ -161,12 +161,18 @@ impl<'a> Upload<'a> for Uploader<'_> {
     type Product = Vec<Matrix>;
     type Vector = Buffer;
     type Experts = ExpertWeights;
+    type Heads = OfExperts;
 
     /// Consecutive matrices of one format become one.
     fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Vec<Matrix>, BackendError> {
         let height = |alike: &[HostMatrix<'_>]| alike.iter().map(HostMatrix::rows).sum();
         let alike = matrices.chunk_by(|a, b| format(a) == format(b));
         alike.map(|alike| self.matrix(alike, height(alike))).collect()
+    }
+
+    fn heads(&mut self, matrices: &[HostMatrix<'a>]) -> Result<OfExperts, BackendError> {
+        let rows = matrices[0].rows();
+        Ok(OfExperts { matrix: self.matrix(matrices, rows)?, rows })
     }
 
     fn vector(&mut self, numbers: &[f32]) -> Result<Buffer, BackendError> {
@@ -183,18 +189,22 @@ impl<'a> Upload<'a> for Uploader<'_> {
             let rows = all.iter().map(HostMatrix::rows).sum::<usize>() / each.len();
             Ok::<_, BackendError>(OfExperts { matrix: self.matrix(all, rows)?, rows })
         };
-        let all = |part: usize| each.iter().map(|expert| expert.matrices()[part]).collect::<Vec<_>>();
-        let gate_up = if format(&each[0].gate) == format(&each[0].up) {
-            vec![of_experts(&each.iter().flat_map(|expert| [expert.gate, expert.up]).collect::<Vec<_>>())?]
-        } else {
-            vec![of_experts(&all(0))?, of_experts(&all(1))?]
+        let gates: Vec<_> = each.iter().filter_map(|expert| expert.gate).collect();
+        let ups: Vec<_> = each.iter().map(|expert| expert.up).collect();
+        let gate_up = match gates.first() {
+            None => vec![of_experts(&ups)?],
+            Some(gate) if format(gate) == format(&ups[0]) => {
+                let both = gates.iter().zip(&ups).flat_map(|(&gate, &up)| [gate, up]);
+                vec![of_experts(&both.collect::<Vec<_>>())?]
+            }
+            Some(_) => vec![of_experts(&gates)?, of_experts(&ups)?],
         };
-        let down = [of_experts(&all(2))?];
+        let down = [of_experts(&each.iter().map(|expert| expert.down).collect::<Vec<_>>())?];
         self.bytes = before + (self.bytes - before) / each.len() * self.used;
         // The gate of the network beside them has none.
         let of_router = |bias: &Vec<f32>| [&bias[..], &[0.0][..of.shared_gate.iter().len()]].concat();
         let of_gates = |[gate, up, _]: &[Vec<f32>; 3]| {
-            let rows = each[0].gate.rows();
+            let rows = each[0].up.rows();
             gate.chunks(rows).zip(up.chunks(rows)).flat_map(|(gate, up)| [gate, up].concat()).collect()
         };
         let mut optional = |bias: Option<Vec<f32>>| bias.map(|bias| self.vector(&bias)).transpose();

@@ -49,38 +49,38 @@ pub(super) struct AddNormArgs {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct HeadsArgs {
-    pub(super) x: [Address; 3],
-    pub(super) bias: [Address; 3],
-    pub(super) norm: [Address; 3],
-    pub(super) cos: Address,
-    pub(super) sin: Address,
-    pub(super) queries: Address,
-    pub(super) keys: Address,
-    pub(super) values: Address,
-    pub(super) tables: Address,
-    pub(super) sequences: Address,
-    pub(super) lengths: Address,
-    pub(super) positions: Address,
-    pub(super) seen: Address,
-    pub(super) stride: [u32; 3],
-    pub(super) step: u32,
-    pub(super) heads: u32,
-    pub(super) kv_heads: u32,
-    pub(super) dim: u32,
-    pub(super) room: u32,
-    pub(super) half: u32,
-    pub(super) adjacent: u32,
-    pub(super) each: u32,
-    pub(super) centred: u32,
-    pub(super) behind: u32,
-    pub(super) angles: u32,
-    pub(super) table_rows: u32,
-    pub(super) table_len: u32,
-    pub(super) pages: u32,
-    pub(super) page_tokens: u32,
-    pub(super) ty: u32,
-    pub(super) eps: f32,
+pub(in crate::cuda) struct HeadsArgs {
+    pub(in crate::cuda) x: [Address; 3],
+    pub(in crate::cuda) bias: [Address; 3],
+    pub(in crate::cuda) norm: [Address; 3],
+    pub(in crate::cuda) cos: Address,
+    pub(in crate::cuda) sin: Address,
+    pub(in crate::cuda) queries: Address,
+    pub(in crate::cuda) keys: Address,
+    pub(in crate::cuda) values: Address,
+    pub(in crate::cuda) tables: Address,
+    pub(in crate::cuda) sequences: Address,
+    pub(in crate::cuda) lengths: Address,
+    pub(in crate::cuda) positions: Address,
+    pub(in crate::cuda) seen: Address,
+    pub(in crate::cuda) stride: [u32; 3],
+    pub(in crate::cuda) step: u32,
+    pub(in crate::cuda) heads: u32,
+    pub(in crate::cuda) kv_heads: u32,
+    pub(in crate::cuda) dim: u32,
+    pub(in crate::cuda) room: u32,
+    pub(in crate::cuda) half: u32,
+    pub(in crate::cuda) adjacent: u32,
+    pub(in crate::cuda) each: u32,
+    pub(in crate::cuda) centred: u32,
+    pub(in crate::cuda) behind: u32,
+    pub(in crate::cuda) angles: u32,
+    pub(in crate::cuda) table_rows: u32,
+    pub(in crate::cuda) table_len: u32,
+    pub(in crate::cuda) pages: u32,
+    pub(in crate::cuda) page_tokens: u32,
+    pub(in crate::cuda) ty: u32,
+    pub(in crate::cuda) eps: f32,
 }
 
 #[derive(Clone, Copy)]
@@ -112,6 +112,17 @@ pub(super) struct RowsArgs {
     pub(super) out: FormsArgs,
     pub(super) dim: u32,
     pub(super) room: u32,
+    pub(super) step: u32,
+    pub(super) heads: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(in crate::cuda) struct SegmentsArgs {
+    pub(in crate::cuda) table: Address,
+    pub(in crate::cuda) matrices: u32,
+    pub(in crate::cuda) rows: u32,
+    pub(in crate::cuda) most: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -160,6 +171,8 @@ unsafe impl Arguments for GateArgs {}
 // SAFETY: as in decoder.cu.
 unsafe impl Arguments for RowsArgs {}
 // SAFETY: as in decoder.cu.
+unsafe impl Arguments for SegmentsArgs {}
+// SAFETY: as in decoder.cu.
 unsafe impl Arguments for PoolArgs {}
 // SAFETY: as in decoder.cu.
 unsafe impl Arguments for CapArgs {}
@@ -167,10 +180,12 @@ unsafe impl Arguments for CapArgs {}
 unsafe impl Arguments for AdvanceArgs {}
 
 /// The kernels, and the bytes of their arguments.
-pub(super) const NAMES: [(&str, usize); 9] = [
+pub(super) const NAMES: [(&str, usize); 11] = [
     ("embed", size_of::<EmbeddingArgs>()),
     ("norm", size_of::<AddNormArgs>()),
     ("heads", size_of::<HeadsArgs>()),
+    ("latent", size_of::<HeadsArgs>()),
+    ("segments", size_of::<SegmentsArgs>()),
     ("join", size_of::<JoinRowsArgs>()),
     ("gate", size_of::<GateArgs>()),
     ("rows", size_of::<RowsArgs>()),

@@ -307,6 +307,117 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
     }
 };
 
+struct LatentArgs {
+    // `dim` elements of a cached row, and the first `rank` elements of queries: of each head those of all rows.
+    DecodeArgs decode;
+    // The `turns` elements behind them, which are rotated, in the same order.
+    const f32* turned;
+    u32 rank, turns, all;
+};
+
+// Queries of heads that attend to the same rows, of which the first `rank` elements are the value, too. A block has a part of the tokens and 16 heads of a query,
+// a warp two of them: a lane has each 32nd number of their queries and of their sums. All warps read rows from shared memory, 16 at a time.
+template <class C> struct Latent {
+    static constexpr u32 THREADS = 256, HEADS = 2, TOKENS = 16, EACH = 18, PITCH = EACH * WARP;
+
+    static DEVICE void run(const LatentArgs& l) {
+        const DecodeArgs& a = l.decode;
+        const u32 query = block_z(), first = (block_y() * (THREADS / WARP) + warp()) * HEADS, part = block_x();
+        const u32 sequence = a.sequences[query], length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
+        const u32 start = seen_from(path_length(a.seen, query, length), a.window);
+        const u32 end = least(static_cast<u64>(length), part_begin(a, part + 1, start, length));
+        const u32 from = most(start, static_cast<u32>(least(static_cast<u64>(end), part_begin(a, part, start, length))));
+        wait_for_inputs();
+        if (from >= end) return;
+        f32* rows = shared<f32>();
+        Place<C>* places = reinterpret_cast<Place<C>*>(rows + TOKENS * PITCH);
+        f32 q[HEADS][EACH], acc[HEADS][EACH] = {}, top[HEADS], sum[HEADS] = {};
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) {
+            const u64 row = static_cast<u64>(least(first + h, a.heads - 1)) * l.all + query;
+            top[h] = minus_infinity();
+#pragma unroll
+            for (u32 k = 0; k < EACH; k++) {
+                const u32 i = lane() + WARP * k;
+                q[h][k] = i < l.rank ? static_cast<const f32*>(a.q)[row * l.rank + i] : i - l.rank < l.turns ? l.turned[row * l.turns + i - l.rank] : 0;
+                q[h][k] *= a.scale * 1.44269504f;
+            }
+        }
+        const u32 eights = div_up(a.dim, WARP) * (WARP / 8);
+#pragma unroll 1
+        for (u32 token = from; token < end; token += TOKENS) {
+            sync_block();
+            if (thread() < TOKENS) {
+                const u32 at = token + thread(), slot = at / a.page_tokens;
+                u32 page = a.pages;
+                if (at < end && slot < a.table_len && is_seen(a, query, length, at)) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
+                places[thread()] = page < a.pages ? Place<C>::of(a, page, 0, at % a.page_tokens) : Place<C>::none();
+            }
+            sync_block();
+            for (u32 job = thread(); job < TOKENS * eights; job += THREADS) {
+                const u32 t = job / eights, i = job % eights * 8;
+                f32 x[8] = {};
+                if (places[t].there() && i < a.dim) {
+                    const Eight<C> eight = load8<C>(places[t].at(a, a.keys, i));
+                    const f32 by = places[t].scale(a, a.keys, i);
+#pragma unroll
+                    for (u32 n = 0; n < 8; n++) x[n] = number(eight, n) * by;
+                }
+                keep(rows + t * PITCH + i, x);
+            }
+            sync_block();
+            f32 s[HEADS][TOKENS] = {};
+#pragma unroll
+            for (u32 k = 0; k < EACH; k++) {
+                if (WARP * k >= a.dim) continue;
+#pragma unroll
+                for (u32 t = 0; t < TOKENS; t++)
+#pragma unroll
+                    for (u32 h = 0; h < HEADS; h++) s[h][t] = fmaf(q[h][k], rows[t * PITCH + WARP * k + lane()], s[h][t]);
+            }
+            // Two lanes have the score of a token each.
+            f32 p[HEADS];
+#pragma unroll
+            for (u32 h = 0; h < HEADS; h++) {
+                const f32 score = warp_sums<TOKENS>(s[h]);
+                p[h] = places[lane() / 2].there() ? score : minus_infinity();
+                f32 next = p[h];
+#pragma unroll
+                for (u32 x = 2; x < WARP; x *= 2) next = most(next, shuffle_xor(next, x));
+                next = most(next, top[h]);
+                // Both may be -infinity, whose difference is NaN.
+                const f32 by = top[h] == next ? 1 : exp2_fast(top[h] - next);
+                p[h] = p[h] == minus_infinity() ? 0 : exp2_fast(p[h] - next);
+                top[h] = next, sum[h] = fmaf(sum[h], by, p[h]);
+#pragma unroll
+                for (u32 k = 0; k < EACH; k++) acc[h][k] *= by;
+            }
+#pragma unroll
+            for (u32 t = 0; t < TOKENS; t++) {
+                f32 w[HEADS];
+#pragma unroll
+                for (u32 h = 0; h < HEADS; h++) w[h] = shuffle(p[h], 2 * t);
+#pragma unroll
+                for (u32 k = 0; k < EACH; k++) {
+                    if (WARP * k >= l.rank) continue;
+#pragma unroll
+                    for (u32 h = 0; h < HEADS; h++) acc[h][k] = fmaf(w[h], rows[t * PITCH + WARP * k + lane()], acc[h][k]);
+                }
+            }
+        }
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) {
+            const f32 total = warp_reduce<Add>(sum[h]) / 2;
+            if (first + h >= a.heads) continue;
+            f32* to = a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (l.rank + 2);
+#pragma unroll
+            for (u32 k = 0; k < EACH; k++)
+                if (lane() + WARP * k < l.rank) to[lane() + WARP * k] = acc[h][k];
+            if (lane() == 0) to[l.rank] = top[h], to[l.rank + 1] = total;
+        }
+    }
+};
+
 // Parts together; a query without tokens gives zeros. A block has 32 dimensions of a query, each of its warps every eighth part of them.
 KERNEL(attention_join, DecodeArgs, 256) {
     static constexpr u32 WARPS = 8;
@@ -342,6 +453,13 @@ CACHE(e4m3)
 CACHE(f32)
 // Whole models alone write it: `decoder_heads`.
 DECODE(q8_0)
+
+#define LATENT(T) \
+    KERNEL_EARLY(attention_latent_##T, LatentArgs, 256) { Latent<T>::run(a); }
+LATENT(f16)
+LATENT(bf16)
+LATENT(f32)
+LATENT(q8_0)
 
 #ifdef MULTIPLIES_TILES
 #define TOGETHER(T, DIM) \

@@ -235,6 +235,60 @@ KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
     }
 }
 
+// What latent attention caches of a row, and the rotated elements of its queries. The first block along y norms the elements of x[1] that are not rotated, the last ones of
+// which there are 2 * half are; of the others a warp rotates the last elements of a head of x[0], which go to `queries`, of each head those of all rows.
+KERNEL_EARLY(decoder_latent, HeadsArgs, 256) {
+    const u32 row = block_x(), sequence = a.sequences[row], place = a.positions ? a.positions[row] : a.lengths[row] - 1, slot = place / a.page_tokens;
+    const u32 position = path_length(a.seen, row, place + 1) - 1, turns = 2 * a.half, rank = a.dim - turns;
+    u32 page = a.pages;
+    if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
+    wait_for_inputs();
+    const auto rotate = [&](const f32* x, f32* to, u32 first, u32 step) {
+        for (u32 pair = first; pair < a.half; pair += step) {
+            const u32 one = a.adjacent ? 2 * pair : pair, other = a.adjacent ? one + 1 : pair + a.half;
+            const u64 at = static_cast<u64>(position) * a.half + pair;
+            const bool known = position < a.angles;
+            const f32 c = known ? a.cos[at] : from_bits(0x7fc00000), s = known ? a.sin[at] : from_bits(0x7fc00000), u = x[one], v = x[other];
+            to[one] = fmaf(-v, s, u * c), to[other] = fmaf(u, s, v * c);
+        }
+    };
+    if (block_y() > 0) {
+        const u32 head = (block_y() - 1) * (threads() / WARP) + warp();
+        if (head < a.heads) rotate(a.x[0] + static_cast<u64>(row) * a.stride[0] + head * a.step, a.queries + (static_cast<u64>(head) * grid_x() + row) * turns, lane(), WARP);
+        return;
+    }
+    const f32* x = a.x[1] + static_cast<u64>(row) * a.stride[1];
+    f32 square = 0, *y = shared<f32>(), *room = y + div_up(a.room, WARP) * WARP;
+    for (u32 i = thread(); i < rank; i += threads()) square = fmaf(x[i], x[i], square);
+    const f32 by = 1 / sqrtf(block_reduce<Add>(square, room) / static_cast<f32>(rank) + a.eps);
+    for (u32 i = thread(); i < rank; i += threads()) y[i] = x[i] * by * a.norm[1][i];
+    rotate(x + rank, y + rank, thread(), threads());
+    for (u32 i = a.dim + thread(); i < div_up(a.room, WARP) * WARP; i += threads()) y[i] = 0;
+    sync_block();
+    // What has no page goes nowhere.
+    if (page >= a.pages) return;
+    const u64 of_page = place % a.page_tokens, at = (static_cast<u64>(page) * a.page_tokens + of_page) * a.room;
+    for (u32 i = thread(); i < div_up(a.room, WARP) * WARP; i += threads()) {
+        if (a.type == TYPE_Q8_0) store_q8(a, a.keys, page, of_page, i, y[i]);
+        else if (i < a.room) store_as(a.keys, at + i, y[i], a.type);
+    }
+}
+
+struct SegmentsArgs {
+    u32* table;
+    // Matrices, rows of each, and rows of a segment at most.
+    u32 matrices, rows, most;
+};
+
+// Segments of products in which each matrix has as many rows, as `experts_sort` writes them. A block has a matrix.
+KERNEL(decoder_segments, SegmentsArgs, 32) {
+    const u32 count = div_up(a.rows, a.most), begin = block_x() * a.rows;
+    for (u32 i = thread(); i < count; i += threads()) {
+        u32* to = a.table + (static_cast<u64>(block_x()) * count + i) * 3;
+        to[0] = block_x(), to[1] = begin + i * a.most, to[2] = begin + least(a.rows, (i + 1) * a.most);
+    }
+}
+
 struct JoinRowsArgs {
     DecodeArgs decode;
     // Which queries; all of them, in order, without.
@@ -357,17 +411,20 @@ struct RowsArgs {
     // Which rows; all of them, in order, without.
     const u32* rows;
     Forms out;
-    // Of each `room` elements of x `dim` go on; both are 0 if all do.
-    u32 dim, room;
+    // Of each `room` elements of x `dim` go on; both are 0 if all do. A row is `step` elements behind the one before.
+    u32 dim, room, step;
+    // If rows are those of so many heads each, those that are written have each head's rows one behind the other: row r of head h is number h + r * heads of x. 0, without.
+    u32 heads;
 };
 
 // Rows as they are, in the forms that products take.
 KERNEL(decoder_rows, RowsArgs, 256) {
-    const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * (a.dim ? a.out.cols / a.dim * a.room : a.out.cols);
+    const u32 each = a.heads ? grid_x() / a.heads : grid_x(), number = block_x() % each, from = a.rows ? a.rows[number] : number;
+    const f32* x = a.x + static_cast<u64>(a.heads ? from * a.heads + block_x() / each : from) * a.step;
     each_four(a.out.cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};
         if (at < a.out.cols && a.dim)
-            for (u32 i = 0; i < 4; i++) v[i] = x[(at + i) / a.dim * a.room + (at + i) % a.dim];
+            for (u32 i = 0; i < 4; i++) v[i] = x[static_cast<u64>((at + i) / a.dim) * a.room + (at + i) % a.dim];
         else if (at < a.out.cols) load_pack(v, x + at);
         put4(a.out, block_x(), at, v);
     });

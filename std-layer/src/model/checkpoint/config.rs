@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use crate::gguf::{Value, ValueType, Writer};
-use crate::model::family::{Linear, LocalRotation, Mixture, Windows};
+use crate::model::family::{LocalRotation, Mixture, Recurrent, Windows};
 use crate::model::{names, Architecture, Gate};
 
 /// Sizes: their names in both.
@@ -430,7 +430,7 @@ impl Source<'_> {
 
     /// Linear attention: what has no key of the same meaning in GGUF files.
     fn linear_attention(&mut self, architecture: Architecture) -> Result<(), String> {
-        if matches!(architecture.family().linear, Linear::No) {
+        if !matches!(architecture.family().recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }) {
             return Ok(());
         }
         let [heads, size] = ["linear_num_value_heads", "linear_value_head_dim"].map(|key| self.size(key));

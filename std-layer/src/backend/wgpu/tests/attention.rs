@@ -115,6 +115,7 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
         kv_heads: kv_heads as u32,
         pairs: dim as u32 / 2,
         page_tokens: page as u32,
+        latent: None,
         gates,
     };
     let mut source = Source::new(9);
@@ -306,6 +307,7 @@ fn drafts_move() {
             kv_heads,
             pairs: pairs as u32,
             page_tokens: page as u32,
+            latent: None,
             gates: false,
         };
         let words = if kind == KvType::F32 { 2 } else { 1 };

@@ -3,7 +3,7 @@
 
 mod attention;
 mod experts;
-mod linear;
+mod recurrent;
 mod rows;
 
 use std::io::Write;

@@ -13,6 +13,9 @@ fn norms() {
     with_and_without().iter().for_each(norms_on);
 }
 
+/// What the residual stream is multiplied by before something is added.
+const SCALE: f32 = 0.75;
+
 fn norms_on(gpu: &Gpu) {
     let mut source = Source::new(5);
     let eps = 1e-5f32;
@@ -54,7 +57,7 @@ fn norms_on(gpu: &Gpu) {
             if layer {
                 buffers.push((6, &on[4]));
             }
-            let constants = [cols as u32, stride as u32, eps.to_bits()];
+            let constants = [cols as u32, stride as u32, eps.to_bits(), SCALE.to_bits()];
             let shader = Shader::Norm { add, post, layer, stays };
             let got = floats(&run(gpu, shader, &buffers, (3, &constants), [rows, 1, 1], &y));
             let stream = floats(&read(gpu, &on[0]));
@@ -65,7 +68,7 @@ fn norms_on(gpu: &Gpu) {
                     d = norm(&d, &of_post);
                 }
                 if add {
-                    x.iter_mut().zip(&d).for_each(|(x, d)| *x += d);
+                    x.iter_mut().zip(&d).for_each(|(x, d)| *x = *x * f64::from(SCALE) + d);
                 }
                 let want = if layer { layer_norm(&x) } else { norm(&x, &weight) };
                 let got = &got[row * stride..][..cols];
@@ -102,7 +105,7 @@ fn rows_that_are_passed_on() {
                 let mut buffers = vec![(0, &on[0]), (2, &y)];
                 buffers.extend(add.then_some((4, &on[1])));
                 buffers.extend(post.then_some((5, &on[2])));
-                let constants = [cols as u32, stride as u32, 1e-5f32.to_bits()];
+                let constants = [cols as u32, stride as u32, 1e-5f32.to_bits(), SCALE.to_bits()];
                 let shader = Shader::Pass { add, post };
                 let got = floats(&run(&gpu, shader, &buffers, (3, &constants), [rows, 1, 1], &y));
                 let stream = floats(&read(&gpu, &on[0]));
@@ -114,8 +117,9 @@ fn rows_that_are_passed_on() {
                     assert_eq!(bits(&of(&got)), bits(&of(&stream)), "{shader:?}, {rows} x {cols}");
                     for (c, &got) in of(&got).iter().enumerate() {
                         let d = f64::from(d[c]) * by * if post { f64::from(weight[c]) } else { 1.0 };
-                        let want = f64::from(x[c]) + if add { d } else { 0.0 };
-                        let bound = 1e-5 * (f64::from(x[c]).abs() + d.abs());
+                        let x = f64::from(x[c]);
+                        let want = if add { x * f64::from(SCALE) + d } else { x };
+                        let bound = 1e-5 * (x.abs() + d.abs());
                         let near = (f64::from(got) - want).abs() <= bound;
                         assert!(near, "{shader:?}, {rows} x {cols}: {row}, {c}: {got}, {want}");
                     }

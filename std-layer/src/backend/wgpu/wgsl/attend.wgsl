@@ -37,11 +37,11 @@ struct Attend {
 //#endif
 
 const THREADS: u32 = 64u;
-const DIM: u32 = 2u * PAIRS;
+const DIM: u32 = 2u * VALUE_PAIRS;
 const GROUP: u32 = HEADS / KV_HEADS;
 const CHUNKS: u32 = (GROUP + H - 1u) / H;
 // Pairs of a thread.
-const OWN: u32 = (PAIRS + THREADS - 1u) / THREADS;
+const OWN: u32 = (VALUE_PAIRS + THREADS - 1u) / THREADS;
 const LOWEST: f32 = -3.0e38;
 //#if GATES
 
@@ -170,7 +170,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 //#endif
             let page = page_of(run, base + i);
             for (var o = 0u; o < OWN; o++) {
-                let pair = min(mine + o * THREADS, PAIRS - 1u);
+                let pair = min(mine + o * THREADS, VALUE_PAIRS - 1u);
                 let v = pair_at(value_at(page, kv, pair, (base + i) % PAGE));
                 for (var h = 0u; h < H; h++) {
                     acc[h * OWN + o] += s[h * THREADS + i] * v;
@@ -206,7 +206,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 workgroupBarrier();
             }
             let pair = mine + o * THREADS;
-            if (h < count && part == 0u && pair < PAIRS) {
+            if (h < count && part == 0u && pair < VALUE_PAIRS) {
 //#if PARTS
                 let at = ((row * HEADS + first + h) * a.pieces + group.x) * (DIM + 2u);
                 mixed[at + 2u * pair] = two.x;
@@ -216,7 +216,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     mixed[at + DIM + 1u] = sum;
                 }
 //#else
-                let at = row * a.mixed_stride + (first + h) * DIM + 2u * pair;
+                let at = row * a.mixed_stride + (first + h) * MIXED_STEP + 2u * pair;
                 two /= sum;
 //#if GATES
                 two *= gates_at(row * a.stride + (first + h) * STEP + DIM + 2u * pair);

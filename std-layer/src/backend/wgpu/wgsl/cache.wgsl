@@ -10,5 +10,11 @@ fn key_at(page: u32, head: u32, pair: u32, slot: u32) -> u32 {
     return (((page * KV_HEADS + head) * PAIRS + pair) * PAGE + slot) * PAIR_WORDS;
 }
 fn value_at(page: u32, head: u32, pair: u32, slot: u32) -> u32 {
+//#if LATENT
+    // The first elements of keys are values, too.
+    return key_at(page, head, pair, slot);
+}
+//#else
     return ((((a.pages + page) * KV_HEADS + head) * PAGE + slot) * PAIRS + pair) * PAIR_WORDS;
 }
+//#endif

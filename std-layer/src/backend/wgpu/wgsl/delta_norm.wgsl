@@ -1,4 +1,5 @@
-// Behind the gated delta rule, for one head of values of a row: the RMS norm, times SiLU of the head's gates.
+// Behind linear attention, for values of a row that are normed together: the RMS norm, times SiLU of their gates; in a state SPACE the RMS norm of the products with
+// SiLU of their gates, which has a weight for each value of the row.
 struct DeltaNorm {
     stride: u32,
     mixed_stride: u32,
@@ -24,15 +25,22 @@ fn main(
 //#if SUBGROUPS
     place = Place(subgroup, lane, subgroups);
 //#endif
-    let first = group.y * a.mixed_stride + group.x * SIZE;
-    let gates = group.y * a.stride + CHANNELS + group.x * SIZE;
+    let first = group.y * a.mixed_stride + group.x * NORMED_TOGETHER;
+    let gates = group.y * a.stride + CHANNELS + group.x * NORMED_TOGETHER;
     var squares = 0.0;
-    for (var i = thread; i < SIZE; i += THREADS) {
+    for (var i = thread; i < NORMED_TOGETHER; i += THREADS) {
+//#if SPACE
+        mixed[first + i] *= silu(heads[gates + i]);
+//#endif
         squares += mixed[first + i] * mixed[first + i];
     }
-    let by = 1.0 / sqrt(reduce(squares, thread) / f32(SIZE) + a.eps);
+    let by = 1.0 / sqrt(reduce(squares, thread) / f32(NORMED_TOGETHER) + a.eps);
     // Each thread reads what it wrote itself, or nobody has written.
-    for (var i = thread; i < SIZE; i += THREADS) {
+    for (var i = thread; i < NORMED_TOGETHER; i += THREADS) {
+//#if SPACE
+        mixed[first + i] *= by * weight[group.x * NORMED_TOGETHER + i];
+//#else
         mixed[first + i] *= by * weight[i] * silu(heads[gates + i]);
+//#endif
     }
 }

@@ -18,7 +18,7 @@ struct Join {
 @group(0) @binding(4) var<storage, read> heads: array<f32>;
 //#endif
 
-const DIM: u32 = 2u * PAIRS;
+const DIM: u32 = 2u * VALUE_PAIRS;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -55,6 +55,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 //#if GATES
         sum *= sigmoid(heads[row * a.stride + head * STEP + DIM + d]);
 //#endif
-        mixed[row * a.mixed_stride + head * DIM + d] = sum;
+        mixed[row * a.mixed_stride + head * MIXED_STEP + d] = sum;
     }
 }

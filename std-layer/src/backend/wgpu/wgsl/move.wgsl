@@ -23,6 +23,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let count = moves[0].x;
     for (var i = 1u; i <= count; i++) {
         let m = moves[i];
+        if (m.x >= a.pages || m.z >= a.pages) {
+            continue;
+        }
         copy(key_at(m.x, head, pair, m.y), key_at(m.z, head, pair, m.w));
         copy(value_at(m.x, head, pair, m.y), value_at(m.z, head, pair, m.w));
     }

@@ -1,11 +1,11 @@
-//! Linear attention.
+//! Recurrent layers.
 
 use gllm_testkit::data::Source;
 
 use super::{bits, floats, nan, put, read, run, with_and_without, NOT_WRITTEN};
 use crate::backend::wgpu::device::Gpu;
 use crate::backend::wgpu::shaders::{Shader, DELTA_ROWS};
-use crate::model::LinearAttention;
+use crate::model::{LinearAttention, Recurrence, Rule};
 
 /// Heads of values in either order, numbers of them in either; fewer elements than threads, as many, more, and no multiple of them; convolutions that read
 /// one token before, and seven.
@@ -16,7 +16,9 @@ fn linear_attention() {
             [(2, 6, 32, 4, true), (1, 2, 128, 4, false), (3, 3, 5, 2, false), (2, 4, 70, 8, false)]
         {
             for decay_heads in [value_heads, value_heads / key_heads] {
-                let of = LinearAttention { key_heads, value_heads, size, taps, tiled, decay_heads };
+                let (rule, key_size) = (Rule::Delta { decay_heads }, size);
+                let of =
+                    LinearAttention { rule, key_heads, value_heads, key_size, value_size: size, taps, tiled };
                 linear_attention_on(&gpu, of);
             }
         }
@@ -30,8 +32,8 @@ const STATES: usize = 6;
 
 /// Three operations: results and states are those of the formulas in [`LinearAttention`], whatever states of new sequences were before, and states of others stay.
 fn linear_attention_on(gpu: &Gpu, of: LinearAttention) {
-    let LinearAttention { key_heads, value_heads, size, taps, .. } = of;
-    let (channels, values) = (of.channels(), of.values());
+    let LinearAttention { key_heads, value_heads, key_size: size, taps, .. } = of;
+    let (channels, values, state_len) = (of.channels(), of.values(), Recurrence::Linear(of).state());
     let mut source = Source::new(21);
     let eps = 1e-6f32;
     let rows: usize = RUNS.iter().map(|run| run.1).sum();
@@ -48,11 +50,11 @@ fn linear_attention_on(gpu: &Gpu, of: LinearAttention) {
     let [convolution, decay_bias, norm] =
         [taps * channels, value_heads, size].map(|n| source.normals::<f32>(n));
     let rate: Vec<f32> = source.normals::<f32>(value_heads).iter().map(|x| -0.01 - x.abs()).collect();
-    let mut states: Vec<f32> = source.normals::<f32>(STATES * of.state()).iter().map(|x| 0.3 * x).collect();
+    let mut states: Vec<f32> = source.normals::<f32>(STATES * state_len).iter().map(|x| 0.3 * x).collect();
     // What there was before a text is of another one.
     for &(position, _, state) in &RUNS {
         let known = if position == 0 { 0 } else { position.min(taps - 1) };
-        let state = &mut states[state * of.state()..][..of.state()];
+        let state = &mut states[state * state_len..][..state_len];
         state[..(taps - 1 - known) * channels].fill(0.0);
         if position == 0 {
             state.fill(f32::NAN);
@@ -82,9 +84,9 @@ fn linear_attention_on(gpu: &Gpu, of: LinearAttention) {
     let strides = [stride, mixed_stride].map(|n| n as u32);
     run(
         gpu,
-        Shader::Convolve { of },
+        Shader::Convolve { of: Recurrence::Linear(of), bias: false },
         &[(0, &on_x), (1, &on_states), (2, &table), (3, &on[0]), (4, &convolved)],
-        (5, &[strides[0], eps.to_bits(), runs_at, table_at, table_len, run_ends_at]),
+        (5, &[strides[0], eps.to_bits(), runs_at, table_at, table_len, run_ends_at, channels as u32]),
         [2 * key_heads + value_heads, rows, 1],
         &convolved,
     );
@@ -111,8 +113,8 @@ fn linear_attention_on(gpu: &Gpu, of: LinearAttention) {
         assert!(error <= bound * want.abs().max(1.0), "{of:?}, {what}: {got} instead of {want}");
     };
     for (r, &(position, tokens, number)) in RUNS.iter().enumerate() {
-        let before = &states[number * of.state()..][..of.state()];
-        let then = &states_then[number * of.state()..][..of.state()];
+        let before = &states[number * state_len..][..state_len];
+        let then = &states_then[number * state_len..][..state_len];
         let (want, state) = oracle(
             of,
             position,
@@ -135,7 +137,7 @@ fn linear_attention_on(gpu: &Gpu, of: LinearAttention) {
     }
     let others = (0..STATES).filter(|state| RUNS.iter().all(|run| run.2 != *state));
     for state in others {
-        let range = state * of.state()..(state + 1) * of.state();
+        let range = state * state_len..(state + 1) * state_len;
         assert_eq!(bits(&states_then[range.clone()]), bits(&states[range]), "{of:?}, state {state}");
     }
 }
@@ -149,11 +151,12 @@ fn oracle(
     state: &[f32],
     (convolution, [decay_bias, rate, norm], eps): (&[f32], [&Vec<f32>; 3], f32),
 ) -> (Vec<Vec<f64>>, Vec<f64>) {
-    let LinearAttention { key_heads, value_heads, size, taps, .. } = of;
+    let LinearAttention { key_heads, value_heads, key_size: size, taps, .. } = of;
     let (channels, values, eps) = (of.channels(), of.values(), f64::from(eps));
+    let state_len = Recurrence::Linear(of).state();
     let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
     let silu = |x: f64| x / (1.0 + (-x).exp());
-    let mut state = if position == 0 { vec![0.0; of.state()] } else { wide(state) };
+    let mut state = if position == 0 { vec![0.0; state_len] } else { wide(state) };
     let mut inputs: Vec<Vec<f64>> =
         state[..(taps - 1) * channels].chunks(channels).map(<[f64]>::to_vec).collect();
     let mut results = Vec::new();
@@ -180,7 +183,8 @@ fn oracle(
         for head in 0..value_heads {
             let (q, k) = (unit(of.key_head(head)), unit(key_heads + of.key_head(head)));
             let v = &c[(2 * key_heads + head) * size..][..size];
-            let [b, a] = of.decay_of(head).map(|at| row[channels + values + at]);
+            let (b, a) = of.numbers_of(head);
+            let [b, a] = [b.unwrap(), a].map(|at| row[channels + values + at]);
             let beta = 1.0 / (1.0 + (-b).exp());
             let decay = (f64::from(rate[head]) * (a + f64::from(decay_bias[head])).exp().ln_1p()).exp();
             let s = &mut state[(taps - 1) * channels + head * size * size..][..size * size];

@@ -1,0 +1,128 @@
+//! Latent attention: rows that are keys and values at once, in a cache without values.
+
+use super::attention::{DecodeArgs, KvCache, PageTables};
+use super::check::{area, bad, same_len, small};
+use super::decoder::{Attend, Heads, SegmentsArgs, StepRows};
+use super::error::CudaError;
+use super::geometry;
+use super::kernels::{File, Name};
+use super::memory::{View, ViewMut};
+use super::module::Arguments;
+use super::segments::SEGMENT;
+use super::stream::Stream;
+use super::sys::Address;
+use super::{KvFormat, Ops};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct LatentArgs {
+    decode: DecodeArgs,
+    turned: Address,
+    rank: u32,
+    turns: u32,
+    all: u32,
+}
+
+// SAFETY: as in attention.cu.
+unsafe impl Arguments for LatentArgs {}
+
+/// Queries of a step whose first row is `first` of `all`: of each head the rows of all of them, `rank` elements of each in [`Attend::queries`], which go with values, and
+/// `turns` elements here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LatentQueries<'a> {
+    pub(crate) turned: View<'a, f32>,
+    pub(crate) rank: usize,
+    pub(crate) turns: usize,
+    pub(crate) first: usize,
+    pub(crate) all: usize,
+}
+
+impl Ops {
+    /// Norms and rotates what is cached of rows, `how.x[1]`, and rotates the last elements of each head of `how.x[0]`, which go to `how.queries`: of each head those of all
+    /// rows. Rows of sequences or pages that do not exist are not appended.
+    pub(crate) fn latent_rows(
+        &self,
+        stream: &Stream,
+        cache: (&mut KvCache, PageTables<'_>),
+        rows: StepRows<'_>,
+        how: Heads<'_>,
+    ) -> Result<(), CudaError> {
+        let (m, heads, turns) = (rows.lengths.len(), how.heads, how.rot_dim);
+        let Some(rank) = how.dim.checked_sub(turns).filter(|&rank| rank > 0 && how.step >= turns) else {
+            return Err(bad("rot_dim", "below head_dim, and no more than queries have"));
+        };
+        let norm = how.norm.map(|norm| (norm.len(), norm.address()));
+        let Some((_, weight)) = norm.filter(|norm| norm.0 == rank) else {
+            return Err(bad("norm", "as many elements as are not rotated"));
+        };
+        same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, turns])?)?;
+        let widths = [(heads - 1) * how.step + turns, how.dim, 0];
+        let args = self.heads_args(cache, rows, &how, (widths, [0; 3], [0, weight, 0]))?;
+        let geometry = geometry::latent_rows(m, heads, args.room as usize);
+        // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
+        unsafe { self.loader.launch((File::decoder, Name("decoder", "latent", "")), stream, geometry, &args) }
+    }
+
+    /// What each piece of the tokens gives the heads of each row, to be joined by [`decoder_join`](Self::decoder_join).
+    pub(crate) fn latent_attend(
+        &self,
+        stream: &Stream,
+        cache: (&KvCache, PageTables<'_>),
+        how: &Attend<'_>,
+        of: LatentQueries<'_>,
+        partial: ViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        let (shape, queries) = (cache.0.shape(), how.rows.lengths.len());
+        let LatentQueries { turned, rank, turns, first, all } = of;
+        if cache.0.has_values() || rank + turns > shape.head_dim || first + queries > all {
+            return Err(bad("rank, turned", "what a cache without values has, of rows that are there"));
+        }
+        same_len("queries", how.queries.len(), area("elements of queries", &[how.heads, all, rank])?)?;
+        same_len("turned", turned.len(), area("elements that are rotated", &[how.heads, all, turns])?)?;
+        same_len("partial", partial.len(), Self::partial_len(queries, how.heads, how.pieces, rank)?)?;
+        self.here(turned.context())?;
+        self.here(partial.context())?;
+        let mut decode = self.attend_args(cache, how, (partial.address(), shape.head_dim))?;
+        let row = |elements: usize| (first * elements * size_of::<f32>()) as Address;
+        decode.q += row(rank);
+        let args = LatentArgs {
+            decode,
+            turned: turned.address() + row(turns),
+            rank: small("rank", rank)?,
+            turns: small("turns", turns)?,
+            all: small("rows", all)?,
+        };
+        let kernel = (File::attention, Name("attention_latent", shape.format.name(), ""));
+        let geometry = geometry::latent((queries, how.pieces), how.heads);
+        // SAFETY: the arguments were checked; lengths, sequences and pages are checked by the kernel.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+
+    /// The segments of products with `matrices` matrices, each of which has `rows` rows: `most` in a segment at most.
+    pub(crate) fn segments_of_heads(
+        &self,
+        stream: &Stream,
+        (matrices, rows, most): (usize, usize, usize),
+        table: ViewMut<'_, u32>,
+    ) -> Result<(), CudaError> {
+        self.here(table.context())?;
+        same_len("segments", table.len(), area("segments", &[matrices, rows.div_ceil(most), SEGMENT])?)?;
+        let args = SegmentsArgs {
+            table: table.address(),
+            matrices: small("matrices", matrices)?,
+            rows: small("rows", rows)?,
+            most: small("rows of a segment", most)?,
+        };
+        let geometry = geometry::Geometry { grid: [matrices, 1, 1], threads: 32, shared: 0 };
+        // SAFETY: the arguments were checked.
+        unsafe {
+            self.loader.launch((File::decoder, Name("decoder", "segments", "")), stream, geometry, &args)
+        }
+    }
+}
+
+pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    for format in KvFormat::ALL.into_iter().filter(|&format| format != KvFormat::E4m3) {
+        to(File::attention, Name("attention_latent", format.name(), ""), size_of::<LatentArgs>());
+    }
+}
