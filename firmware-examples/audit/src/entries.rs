@@ -5,8 +5,8 @@ use core::hint::black_box;
 
 use gllm_kernels_core::{
     bf16, blocks, codebooks, f16, kernels, single, Alibi, Attended, Caps, ConvFilter, DeltaGates, Element,
-    ElementType, GemmPlan, IsaLevel, Kernels, KvPiece, KvTree, MatMut, MatRef, Op, QgemmPlan, QuantFormat,
-    Right, Scratch, ScratchReq, StorePolicy,
+    ElementType, GemmPlan, IsaLevel, Kernels, KvHead, KvPiece, KvTree, MatMut, MatRef, Op, QgemmPlan,
+    QuantFormat, Right, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -164,7 +164,8 @@ audit! {
     kv_append(a) => {
         let rows = |x| MatRef::with_strides(x, a.n[0], a.n[1], a.n[2], a.n[3]);
         let appended = rows(a.cos).and_then(|keys| a.k.kv_append(a.n[1], keys, rows(a.sin)?, a.z));
-        (appended, a.k.kv_block_len(a.n[0]))
+        let head = KvHead { dim: a.n[0], latent: Some(a.n[1]) };
+        (appended, a.k.kv_block_len(head), head.values())
     };
     kv_append_q8_0(a) => {
         let rows = |x| MatRef::with_strides(x, a.n[0], a.n[1], a.n[2], a.n[3]);
