@@ -43,9 +43,9 @@ impl Metadata<'_> {
         let sizes = self.size_of_some(WIDTH, all)?;
         let (width, with_network) = self.needed(WIDTH, sizes)?;
         let mut numbers: Vec<[usize; 2]> = Vec::new();
-        for number in 0..layers {
+        for (number, &is_network) in with_network.iter().enumerate().take(layers) {
             match numbers.last_mut() {
-                _ if !with_network[number] => numbers.push([number; 2]),
+                _ if !is_network => numbers.push([number; 2]),
                 Some(last) if *last == [number - 1; 2] => last[1] = number,
                 _ => {
                     let expected =

@@ -319,7 +319,7 @@ impl<'a> Files<'a> {
             ffn_norm: {
                 let mut all =
                     [names::FFN_NORM, names::FFN_NORM_BY_ATTENTION, names::FFN_NORM_OF_LAYER].iter();
-                all.find(|name| name.needed(config, layer)).map(|name| vector(name)).transpose()?
+                all.find(|name| name.needed(config, layer)).map(vector).transpose()?
             },
             ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
             feed_forward: match (experts, config.between(layer)) {

@@ -80,11 +80,14 @@ impl Embedding {
     }
 }
 
+/// The matrices of a product.
+type Matrices = Vec<Arc<Matrix>>;
+
 /// The matrices of an expert.
 #[derive(Debug)]
 pub(super) struct Expert {
     /// Gate, if there is one, and up.
-    pub(super) gate_up: Vec<Arc<Matrix>>,
+    pub(super) gate_up: Matrices,
     pub(super) down: Arc<Matrix>,
 }
 
@@ -118,7 +121,7 @@ pub struct CpuWeights {
     pub(super) per_layer: Option<Embedding>,
     /// The row of the first token type.
     pub(super) token_type: Option<Vec<f32>>,
-    pub(super) tensors: Tensors<Vec<Arc<Matrix>>, Vec<f32>, ExpertWeights, Vec<Arc<Matrix>>>,
+    pub(super) tensors: Tensors<Matrices, Vec<f32>, ExpertWeights, Matrices>,
 }
 
 impl CpuWeights {
@@ -266,16 +269,16 @@ impl<'a> Packer<'a> {
 }
 
 impl<'a> Upload<'a> for Packer<'a> {
-    type Product = Vec<Arc<Matrix>>;
+    type Product = Matrices;
     type Vector = Vec<f32>;
     type Experts = ExpertWeights;
-    type Heads = Vec<Arc<Matrix>>;
+    type Heads = Matrices;
 
-    fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Vec<Arc<Matrix>>, BackendError> {
+    fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Matrices, BackendError> {
         matrices.iter().map(|&matrix| self.matrix(matrix)).collect()
     }
 
-    fn heads(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Vec<Arc<Matrix>>, BackendError> {
+    fn heads(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Matrices, BackendError> {
         self.product(matrices)
     }
 
