@@ -2,7 +2,6 @@
 
 use std::ffi::c_uint;
 
-use super::attention::KvCache;
 use super::error::{Capability, CudaError};
 
 /// How many blocks of how many threads, with how many bytes of shared memory each.
@@ -191,9 +190,9 @@ pub(crate) fn latent_rows(rows: usize, heads: usize, row: usize) -> Geometry {
     Geometry { grid: [rows, 1 + heads.div_ceil(8), 1], threads: 256, shared }
 }
 
-/// Latent attention: a block has 16 heads of a query and 16 rows of the cache, and where these are.
-pub(crate) fn latent((queries, parts): (usize, usize), heads: usize) -> Geometry {
-    let shared = 16 * (KvCache::LATENT * F32 + 2 * size_of::<u32>());
+/// Latent attention: a block has 16 heads of a query and 16 rows of the cache, of `row` elements at most, and where these are.
+pub(crate) fn latent((queries, parts): (usize, usize), heads: usize, row: usize) -> Geometry {
+    let shared = 16 * (row * F32 + 2 * size_of::<u32>());
     Geometry { grid: [parts, heads.div_ceil(16), queries], threads: 256, shared }
 }
 

@@ -5,6 +5,7 @@ use gllm_kernels_core::QuantFormat;
 use gllm_testkit::data::Source;
 
 use super::*;
+use crate::cuda::KvCache;
 
 /// The least that GPUs of compute capability 7.5 to 12.0 have.
 const LIMITS: Limits = Limits { grid: [(1 << 31) - 1, 65535, 65535], threads: 1024, shared: 64 << 10 };
@@ -264,7 +265,7 @@ fn attention() {
             // What two warps leave.
             assert!(geometry.shared >= 2 * 16 * (width + 4) * 4);
         }
-        let latent = latent((sequences, parts), heads);
+        let latent = latent((sequences, parts), heads, KvCache::LATENT);
         check("latent", latent, [Tiles(parts, 1), Tiles(heads, 16), Tiles(sequences, 1)]);
         let rows = latent_rows(sequences, heads, dim);
         check("latent_rows", rows, [Tiles(sequences, 1), Tiles(heads + 8, 8), ONE]);

@@ -93,7 +93,7 @@ impl Ops {
             all: small("rows", all)?,
         };
         let kernel = (File::attention, Name("attention_latent", shape.format.name(), ""));
-        let geometry = geometry::latent((queries, how.pieces), how.heads);
+        let geometry = geometry::latent((queries, how.pieces), how.heads, KvCache::LATENT);
         // SAFETY: the arguments were checked; lengths, sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }

@@ -1,11 +1,4 @@
-//! Multi-head latent attention: what it computes, and reading of it from a file.
-
-use super::family::Family;
-use super::keys::{Metadata, LARGEST};
-use super::source::{bad_tensor, Files};
-use super::weights::LatentWeights;
-use super::{names, Config, ModelError};
-use gllm_kernels_core::RopeScaling;
+//! Multi-head latent attention: what it computes.
 
 /// Multi-head latent attention: keys and values of all heads are products of one short row of each token, which is all that a cache keeps, so that there is one
 /// head of keys. (DeepSeek-AI, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model", 2024, with the matrices of keys and values
@@ -42,93 +35,5 @@ impl LatentAttention {
     /// Elements of what a token's cached row is made of.
     pub fn cached(&self) -> usize {
         self.rank + self.rotated
-    }
-}
-
-impl Metadata<'_> {
-    /// Latent attention, if the architecture has it, of so many heads.
-    pub(super) fn latent_attention(
-        &self,
-        (family, files): (&Family, &Files<'_>),
-        heads: usize,
-    ) -> Result<Option<LatentAttention>, ModelError> {
-        const KEY: &str = ".attention.key_length_mla";
-        const VALUE: &str = ".attention.value_length_mla";
-        const RANK: &str = ".attention.kv_lora_rank";
-        if !family.latent {
-            return Ok(None);
-        }
-        if let (Some(both), None) = (files.named(&names::LATENT_BOTH), files.named(&names::LATENT_KEYS)) {
-            let problem = format!(
-                "has the matrices of keys and of values in one, as files of before 2025 do: {} and {} are needed, which a new conversion gives",
-                names::LATENT_KEYS.gguf,
-                names::LATENT_VALUES.gguf
-            );
-            return Err(bad_tensor(both.name(), problem));
-        }
-        self.refuse(".attn_logit_softcapping", "absent: scores of latent attention have no cap", |v| {
-            v.as_f64() != Some(0.0)
-        })?;
-        let rank = self.needed_size(RANK)?;
-        let rotated = self.needed_size(".rope.dimension_count")?;
-        let (query, values) = (self.needed_size(KEY)?, self.needed_size(VALUE)?);
-        if query <= rotated {
-            return self.unfit(KEY, query, format!("above the {rotated} elements that are rotated"));
-        }
-        let most = LARGEST / heads as u64;
-        for (key, size, beside) in [(KEY, query, 0), (VALUE, values, 0), (RANK, rank, rotated)] {
-            if (size + beside) as u64 > most {
-                return self.unfit(key, size, format!("at most {LARGEST} / {heads} heads - {beside}"));
-            }
-        }
-        for (key, expected) in [(".attention.key_length", rank + rotated), (".attention.value_length", rank)]
-        {
-            let found = self.needed_size(key)?;
-            if found != expected {
-                return self.unfit(
-                    key,
-                    found,
-                    format!("{expected}, elements of a cached row of rank {rank}"),
-                );
-            }
-        }
-        if let Some(found) = self.size(".attention.head_count_kv")?.filter(|&n| n != 1) {
-            return self.unfit(".attention.head_count_kv", found, "1".to_owned());
-        }
-        // Some files with one product of queries have the rank, too.
-        let once = files.named(&names::Q).is_some();
-        let query_rank = self.size(".attention.q_lora_rank")?.filter(|_| !once);
-        Ok(Some(LatentAttention { query_rank, rank, plain: query - rotated, rotated, values }))
-    }
-
-    /// The factor of sines and cosines of latent attention, and that of its scores. Of texts that YaRN makes longer, scores have the factor `(m ln(factor) + 1)^2`,
-    /// and files say `m`.
-    pub(super) fn latent_factors(&self, scaling: RopeScaling) -> Result<[f64; 2], ModelError> {
-        const MULTIPLIER: &str = ".rope.scaling.yarn_log_multiplier";
-        let own = self.positive(".rope.scaling.attn_factor")?.unwrap_or(1.0);
-        let RopeScaling::Yarn { factor, .. } = scaling else { return Ok([own, 1.0]) };
-        let multiplier = self.needed(MULTIPLIER, self.positive(MULTIPLIER)?)?;
-        let of_scores = own * (multiplier * factor.max(1.0).ln() + 1.0);
-        Ok([own, of_scores * of_scores])
-    }
-}
-
-impl Files<'_> {
-    /// What a layer has for latent attention alone.
-    pub(super) fn latent(
-        &self,
-        config: &Config,
-        latent: &LatentAttention,
-        layer: usize,
-    ) -> Result<LatentWeights<'_>, ModelError> {
-        let twice = latent.query_rank.is_some();
-        let of_heads = |name| self.stacked(config, name, layer, config.heads);
-        Ok(LatentWeights {
-            query_norm: self.optional(config, &names::LATENT_QUERY_NORM, layer)?,
-            query: twice.then(|| self.matrix(config, &names::LATENT_QUERY, [layer, 0])).transpose()?,
-            norm: self.vector(config, &names::LATENT_NORM, layer)?,
-            keys: of_heads(&names::LATENT_KEYS)?,
-            values: of_heads(&names::LATENT_VALUES)?,
-        })
     }
 }

@@ -532,7 +532,8 @@ impl Attention {
             let (rows, at) = latent.cached;
             // SAFETY: the caller's contract.
             return unsafe {
-                latent.prepare(&k, of, &of_layer.norm, (shape, angles, eps), to)?;
+                let angles: [&[f32]; 2] = [&angles.cos, &angles.sin];
+                latent.prepare(&k, of.row..of.row + of.tokens, &of_layer.norm, (shape, angles, eps), to)?;
                 self.append_any(layer, of, (rows, at, None))
             };
         }

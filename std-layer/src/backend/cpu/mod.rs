@@ -9,6 +9,7 @@ mod attention;
 mod cache;
 mod cached;
 mod experts;
+mod head_products;
 mod latent;
 mod layers;
 mod product;

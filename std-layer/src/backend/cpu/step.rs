@@ -8,7 +8,8 @@ use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, Ro
 use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, OfLayer, Shares, Sight, TokenRun};
 use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
-use super::latent::{HeadProducts, Latent, OfHeads};
+use super::head_products::HeadProducts;
+use super::latent::{Latent, OfHeads};
 use super::product::{How, Product, Way};
 use super::recurrent::Recurrent;
 use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};

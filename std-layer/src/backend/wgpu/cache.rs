@@ -9,7 +9,6 @@ use gllm_kernels_core::RopePositions;
 use super::device::Gpu;
 use super::drafts::Moves;
 use super::experts::{Room, Routes};
-use super::latent;
 use super::mirror::Mirror;
 use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS, TILE};
 use super::step::Place;
@@ -328,7 +327,7 @@ impl WgpuKvCache {
             // Twelve words for each part of 32 numbers.
             rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,
             experts: config.experts.map(|experts| Room::new(gpu, config, experts, rows)).transpose()?,
-            latent: config.latent_attention.map(|_| latent::routes(gpu, config.heads, rows)).transpose()?,
+            latent: config.latent_attention.map(|_| Routes::of_heads(gpu, config.heads, rows)).transpose()?,
             recurrent: config.recurrence.as_ref().map(recurrent_room).transpose()?,
             table: Mirror::new(
                 gpu,

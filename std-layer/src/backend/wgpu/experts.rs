@@ -4,7 +4,7 @@
 //! product has a pair, and looks up whose matrix it takes. Of many rows, pairs are sorted by expert and cut into tiles; a workgroup has a tile,
 //! and there are workgroups for as many tiles as there could be.
 
-use wgpu::Buffer;
+use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS, TILE};
@@ -42,6 +42,13 @@ pub(super) struct Routes {
 }
 
 impl Routes {
+    /// What products of heads with matrices of their own work with: the same for all layers and all steps.
+    pub(super) fn of_heads(gpu: &Gpu, heads: usize, rows: usize) -> Result<Self, BackendError> {
+        let words: Vec<u32> = (0..rows).flat_map(|_| 0..heads as u32).collect();
+        let chosen = gpu.constant("heads of rows", &words, BufferUsages::STORAGE)?;
+        Self::new(gpu, chosen, [heads, heads], rows)
+    }
+
     /// Room for so many rows, whose experts are in `chosen`.
     pub(super) fn new(
         gpu: &Gpu,

@@ -1,22 +1,13 @@
 //! Latent attention in a step. Products of heads with matrices of their own are those with experts: each row goes through all of them.
 
-use wgpu::{Buffer, BufferUsages};
+use wgpu::Buffer;
 
-use super::device::Gpu;
-use super::experts::Routes;
 use super::shaders::{Shader, Sight, MAX_GEMV_ROWS};
 use super::step::{no_room, Dispatch, Place, Recorder, NO_LOGITS};
 use super::weights::{OfExperts, PART};
 use crate::backend::tensors::Latent;
 use crate::backend::{BackendError, Linear, NormWeight, Slot};
 use crate::model::LatentAttention;
-
-/// What products of heads work with: the same for all layers and all steps.
-pub(super) fn routes(gpu: &Gpu, heads: usize, rows: usize) -> Result<Routes, BackendError> {
-    let words: Vec<u32> = (0..rows).flat_map(|_| 0..heads as u32).collect();
-    let chosen = gpu.constant("heads of rows", &words, BufferUsages::STORAGE)?;
-    Routes::new(gpu, chosen, [heads, heads], rows)
-}
 
 impl<'a> Recorder<'a> {
     /// What a layer has for latent attention, if it has that.

@@ -6,9 +6,11 @@ use std::fmt::Write;
 
 use gllm_kernels_core::{codebooks, QuantFormat, RopePairing};
 
-use super::weights::PART;
 use crate::backend::KvType;
 use crate::model::{Gate, LinearAttention, Pooling, Recurrence, Rule};
+
+/// Columns of a part of a row, as shaders take them.
+pub(super) const PART: usize = 32;
 
 /// How weights lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,8 +15,7 @@ use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
-/// Columns of a part of a row, as shaders take them.
-pub(super) const PART: usize = 32;
+pub(super) use super::shaders::PART;
 
 /// Some consecutive rows of a matrix, in one buffer.
 #[derive(Debug)]
