@@ -1,10 +1,12 @@
 //! The table of tensors of a model: their names in GGUF files and in checkpoints, and their shapes.
 
 mod attention;
+mod experts;
 
 pub(super) use attention::*;
+pub(super) use experts::*;
 
-use super::{Architecture, Config, Experts, Recurrence, Rule};
+use super::{Architecture, Config, Recurrence, Rule};
 
 /// Who named a model's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,12 +202,6 @@ fn inwards(c: &Config) -> Vec<usize> {
 fn outwards(c: &Config) -> Vec<usize> {
     vec![c.intermediate, c.hidden]
 }
-fn of_shared(c: &Config) -> usize {
-    c.experts.and_then(|e| e.shared).map_or(0, |shared| shared.intermediate)
-}
-fn of_experts(c: &Config, dims: impl Fn(&Experts) -> Vec<usize>) -> Vec<usize> {
-    c.experts.as_ref().map(dims).unwrap_or_default()
-}
 fn per_layer(c: &Config) -> usize {
     c.per_layer.unwrap_or(0)
 }
@@ -214,10 +210,6 @@ fn has_per_layer(c: &Config) -> bool {
 }
 fn is_mixture(c: &Config) -> bool {
     c.experts.is_some()
-}
-/// Mixtures of the architecture `llama`, whose checkpoints have names of their own.
-fn is_mixtral(c: &Config) -> bool {
-    is_mixture(c) && c.architecture == Architecture::Llama
 }
 /// GLM 4 of 2025, whose checkpoints have names of their own for norms.
 fn is_glm4(c: &Config) -> bool {
@@ -261,23 +253,6 @@ fn normed_together(c: &Config, heads: usize) -> Vec<usize> {
         (_, true) => vec![c.head_dim, heads],
         _ => vec![c.head_dim],
     }
-}
-fn has_biases(c: &Config) -> bool {
-    c.experts.is_some_and(|e| e.biases)
-}
-fn is_shared(c: &Config) -> bool {
-    of_shared(c) > 0 && !has_normed(c)
-}
-/// Whether experts have norms of their own.
-fn has_normed(c: &Config) -> bool {
-    c.experts.is_some_and(|e| e.normed)
-}
-/// Mixtures whose checkpoints have the names of DeepSeek's.
-fn is_deepseek(c: &Config) -> bool {
-    matches!(c.architecture, Architecture::Glm4Moe | Architecture::Dots1 | Architecture::Ernie45Moe)
-}
-fn is_ernie(c: &Config) -> bool {
-    c.architecture == Architecture::Ernie45Moe
 }
 
 /// Weight and bias of a norm.
@@ -462,129 +437,6 @@ pub(super) const FFN_SUM_NORM: Norm = [
     name("blk.{}.layer_output_norm.bias", "encoder.layer.{}.output.LayerNorm.bias", |c| vec![c.hidden])
         .if_so(is_normed),
 ];
-/// The same, beside experts.
-pub(super) const SHARED: Network = [
-    name("blk.{}.ffn_gate_shexp.weight", "model.layers.{}.mlp.shared_expert.gate_proj.weight", |c| {
-        vec![c.hidden, of_shared(c)]
-    })
-    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.gate_proj.weight")
-    .if_so(|c| is_shared(c) && c.gated)
-    .of_mixtures(),
-    name("blk.{}.ffn_up_shexp.weight", "model.layers.{}.mlp.shared_expert.up_proj.weight", |c| {
-        vec![c.hidden, of_shared(c)]
-    })
-    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.up_proj.weight")
-    .if_so(is_shared)
-    .of_mixtures(),
-    name("blk.{}.ffn_down_shexp.weight", "model.layers.{}.mlp.shared_expert.down_proj.weight", |c| {
-        vec![of_shared(c), c.hidden]
-    })
-    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.down_proj.weight")
-    .if_so(is_shared)
-    .of_mixtures(),
-];
-pub(super) const SHARED_GATE: Name =
-    name("blk.{}.ffn_gate_inp_shexp.weight", "model.layers.{}.mlp.shared_expert_gate.weight", |c| {
-        vec![c.hidden]
-    })
-    .if_so(|c| c.experts.and_then(|e| e.shared).is_some_and(|shared| shared.gated))
-    .of_mixtures();
-/// The experts: in GGUF files one behind the other in one tensor. (Those of gpt-oss, too, once its checkpoint's one tensor for gate and up is taken apart.)
-pub(super) const EXPERTS: Network = [
-    name("blk.{}.ffn_gate_exps.weight", "model.layers.{}.mlp.experts.*.gate_proj.weight", |c| {
-        of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
-    })
-    .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w1.weight")
-    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.gate")
-    .if_so(|c| c.gated && !c.fused_experts)
-    .of_mixtures(),
-    name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
-        of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
-    })
-    .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w3.weight")
-    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.up")
-    .if_so(|c| !c.fused_experts)
-    .of_mixtures(),
-    name("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.*.down_proj.weight", |c| {
-        of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
-    })
-    .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w2.weight")
-    .named_if(has_biases, "model.layers.{}.mlp.experts.down_proj")
-    .of_mixtures(),
-];
-/// Gate and up of each expert, one below the other.
-pub(super) const FUSED_EXPERTS: Name =
-    name("blk.{}.ffn_gate_up_exps.weight", "model.layers.{}.experts.gate_up_proj", |c| {
-        of_experts(c, |e| vec![c.hidden, 2 * e.intermediate, e.count])
-    })
-    .if_so(|c| c.fused_experts)
-    .of_mixtures();
-/// A factor for each expert.
-pub(super) const EXPERT_FACTORS: Name =
-    name("blk.{}.ffn_down_exps.scale", "model.layers.{}.router.per_expert_scale", |c| {
-        of_experts(c, |e| vec![e.count])
-    })
-    .if_so(|c| c.experts.is_some_and(|e| e.factors))
-    .of_mixtures();
-/// In front of the router and of the experts, and behind the network beside these and behind them.
-pub(super) const ROUTER_NORM: Name =
-    name("blk.{}.ffn_gate_inp.scale", "model.layers.{}.router.scale", |c| vec![c.hidden])
-        .if_so(has_normed)
-        .of_mixtures();
-pub(super) const EXPERTS_NORM: Name =
-    name("blk.{}.pre_ffw_norm_2.weight", "model.layers.{}.pre_feedforward_layernorm_2.weight", |c| {
-        vec![c.hidden]
-    })
-    .if_so(has_normed)
-    .of_mixtures();
-pub(super) const POST_SHARED_NORM: Name =
-    name("blk.{}.post_ffw_norm_1.weight", "model.layers.{}.post_feedforward_layernorm_1.weight", |c| {
-        vec![c.hidden]
-    })
-    .if_so(has_normed)
-    .of_mixtures();
-pub(super) const POST_EXPERTS_NORM: Name =
-    name("blk.{}.post_ffw_norm_2.weight", "model.layers.{}.post_feedforward_layernorm_2.weight", |c| {
-        vec![c.hidden]
-    })
-    .if_so(has_normed)
-    .of_mixtures();
-/// The biases of the experts, one behind the other in one tensor.
-pub(super) const EXPERT_BIASES: Network = [
-    name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.gate", |c| {
-        of_experts(c, |e| vec![e.intermediate, e.count])
-    })
-    .if_so(has_biases)
-    .of_mixtures(),
-    name("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.up", |c| {
-        of_experts(c, |e| vec![e.intermediate, e.count])
-    })
-    .if_so(has_biases)
-    .of_mixtures(),
-    name("blk.{}.ffn_down_exps.bias", "model.layers.{}.mlp.experts.down_proj_bias", |c| {
-        of_experts(c, |e| vec![c.hidden, e.count])
-    })
-    .if_so(has_biases)
-    .of_mixtures(),
-];
-pub(super) const ROUTER: Name = name("blk.{}.ffn_gate_inp.weight", "model.layers.{}.mlp.gate.weight", |c| {
-    of_experts(c, |e| vec![c.hidden, e.count])
-})
-.named_if(is_mixtral, "model.layers.{}.block_sparse_moe.gate.weight")
-.named_if(has_biases, "model.layers.{}.mlp.router.weight")
-.of_mixtures();
-pub(super) const ROUTER_BIAS: Name =
-    name("blk.{}.ffn_gate_inp.bias", "model.layers.{}.mlp.router.bias", |c| of_experts(c, |e| vec![e.count]))
-        .if_so(has_biases)
-        .of_mixtures();
-/// What is added to scores of experts for choosing alone.
-pub(super) const SELECTION_BIAS: Name =
-    name("blk.{}.exp_probs_b.bias", "model.layers.{}.mlp.gate.e_score_correction_bias", |c| {
-        of_experts(c, |e| vec![e.count])
-    })
-    .named_if(is_ernie, "model.layers.{}.mlp.moe_statics.e_score_correction_bias")
-    .if_so(|c| c.experts.is_some_and(|e| e.selection_bias))
-    .of_mixtures();
 pub(super) const POST_FFN_NORM: Name =
     name("blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", |c| {
         vec![c.hidden]
