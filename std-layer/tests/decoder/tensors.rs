@@ -1,0 +1,278 @@
+// The tensors of small models.
+
+use super::*;
+
+impl Tiny {
+    /// Names and shapes of all tensors, the contiguous dimension first.
+    pub(super) fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let lfm2 = self.convolves(0);
+        let mut all = vec![
+            ("token_embd".to_owned(), vec![self.hidden, self.vocabulary]),
+            (if lfm2 { "token_embd_norm" } else { "output_norm" }.to_owned(), vec![self.hidden]),
+        ];
+        if self.labels > 0 {
+            all.push(("cls.output".to_owned(), vec![self.hidden, self.labels]));
+        } else if !self.tied {
+            all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
+        }
+        if self.per_layer > 0 {
+            let all_layers = self.per_layer * self.layers;
+            all.push(("per_layer_token_embd".to_owned(), vec![all_layers, self.vocabulary]));
+            all.push(("per_layer_model_proj".to_owned(), vec![self.hidden, all_layers]));
+            all.push(("per_layer_proj_norm".to_owned(), vec![self.per_layer]));
+        }
+        for l in 0..self.layers {
+            let own_keys = self.per_layer == 0 || l < 2;
+            let (q, kv) = self.queries_and_keys(l);
+            let head_dim = q / self.heads;
+            let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
+            if !self.is(&["exaone4", "olmo2"]) {
+                add("attn_norm", &[self.hidden]);
+            }
+            let hybrid = self.is(&["qwen35", "qwen35moe", "qwen3next"]);
+            let values = VALUE_HEADS * VALUE_SIZE;
+            if self.is_space(l) {
+                let channels = 2 * KEY_HEADS * SIZE + values;
+                add("ssm_in", &[self.hidden, channels + values + VALUE_HEADS]);
+                add("ssm_conv1d", &[TAPS, channels]);
+                add("ssm_norm", &[values / KEY_HEADS, KEY_HEADS]);
+                add("ssm_out", &[values, self.hidden]);
+            } else if self.convolves(l) {
+                add("shortconv.in_proj", &[self.hidden, 3 * self.hidden]);
+                add("shortconv.conv", &[TAPS, self.hidden]);
+                add("shortconv.out_proj", &[self.hidden, self.hidden]);
+            } else if self.is_linear(l) {
+                let values = VALUE_HEADS * SIZE;
+                let channels = 2 * KEY_HEADS * SIZE + values;
+                add("attn_qkv", &[self.hidden, channels]);
+                add("attn_gate", &[self.hidden, values]);
+                if self.architecture == "qwen3next" {
+                    add("ssm_ba", &[self.hidden, 2 * VALUE_HEADS]);
+                } else {
+                    add("ssm_beta", &[self.hidden, VALUE_HEADS]);
+                    add("ssm_alpha", &[self.hidden, VALUE_HEADS]);
+                }
+                add("ssm_conv1d", &[TAPS, channels]);
+                add("ssm_norm", &[SIZE]);
+                add("ssm_out", &[values, self.hidden]);
+            } else if self.is_latent() {
+                let queries = self.heads * (PLAIN + ROTATED);
+                add("attn_kv_a_mqa", &[self.hidden, RANK + ROTATED]);
+                add("attn_kv_a_norm", &[RANK]);
+                add("attn_k_b", &[PLAIN, RANK, self.heads]);
+                add("attn_v_b", &[RANK, VALUES, self.heads]);
+                if self.architecture == "mistral4" {
+                    add("attn_q", &[self.hidden, queries]);
+                } else {
+                    add("attn_q_a", &[self.hidden, QUERY_RANK]);
+                    add("attn_q_a_norm", &[QUERY_RANK]);
+                    add("attn_q_b", &[QUERY_RANK, queries]);
+                }
+            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
+                add("attn_qkv", &[self.hidden, q + 2 * kv]);
+            } else if self.attends(l) {
+                add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
+                if own_keys {
+                    add("attn_k", &[self.hidden, kv]);
+                }
+                if own_keys && !(self.architecture == "gemma4" && self.per_layer == 0 && l % 2 == 1) {
+                    add("attn_v", &[self.hidden, kv]);
+                }
+            }
+            if self.attends(l) {
+                add("attn_output", &[if self.is_latent() { self.heads * VALUES } else { q }, self.hidden]);
+            }
+            let by_attention = hybrid || self.is(&["gpt-oss", "seed_oss", "glm4moe"]);
+            if !self.networks_are_layers()
+                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"])
+            {
+                add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
+            }
+            if self.architecture == "gpt-oss" {
+                add("attn_sinks", &[self.heads]);
+            }
+            let (hidden, between) = (self.hidden, self.widths()[l]);
+            let mut network = |end: &str, between: usize, of: &[usize]| {
+                for (name, dims) in
+                    [("gate", [hidden, between]), ("up", [hidden, between]), ("down", [between, hidden])]
+                {
+                    add(&format!("ffn_{name}{end}"), &[&dims, of].concat());
+                }
+            };
+            match self.experts.filter(|_| l > 0 || !self.deepseek()) {
+                _ if !self.has_network(l) => {}
+                None if self.is(&["phi3", "chatglm", "glm4"]) => {
+                    add("ffn_up", &[hidden, 2 * between]);
+                    add("ffn_down", &[between, hidden]);
+                }
+                None if self.is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) => {
+                    add("ffn_up", &[hidden, between]);
+                    add("ffn_down", &[between, hidden]);
+                }
+                None => network("", between, &[]),
+                Some((count, _)) if self.architecture == "gemma4" => {
+                    network("", between, &[]);
+                    add("ffn_gate_up_exps", &[hidden, 2 * between, count]);
+                    add("ffn_down_exps", &[between, hidden, count]);
+                    add("ffn_gate_inp", &[hidden, count]);
+                    for name in ["pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"] {
+                        add(name, &[hidden]);
+                    }
+                }
+                Some((count, _)) if self.architecture == "nemotron_h_moe" => {
+                    for (end, n, of) in [("_exps", between, &[count][..]), ("_shexp", self.shared(), &[])] {
+                        add(&format!("ffn_up{end}"), &[&[hidden, n], of].concat());
+                        add(&format!("ffn_down{end}"), &[&[n, hidden], of].concat());
+                    }
+                    add("ffn_gate_inp", &[hidden, count]);
+                }
+                Some((count, _)) => {
+                    network("_exps", self.between(), &[count]);
+                    if self.shared() > 0 {
+                        network("_shexp", self.shared(), &[]);
+                    }
+                    if self.is(&["qwen2moe", "qwen35moe", "qwen3next"]) {
+                        add("ffn_gate_inp_shexp", &[hidden]);
+                    }
+                    add("ffn_gate_inp", &[hidden, count]);
+                }
+            }
+            if self.architecture == "gemma4" {
+                add("layer_output_scale", &[1]);
+            }
+            if self.per_layer > 0 {
+                add("inp_gate", &[self.hidden, self.per_layer]);
+                add("proj", &[self.per_layer, self.hidden]);
+                add("post_norm", &[self.hidden]);
+            }
+            if self.is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
+                add("post_attention_norm", &[self.hidden]);
+                add("post_ffw_norm", &[self.hidden]);
+            }
+            let normed = hybrid
+                || self.is(&[
+                    "qwen3",
+                    "gemma3",
+                    "gemma4",
+                    "qwen3moe",
+                    "qwen3vl",
+                    "qwen3vlmoe",
+                    "exaone4",
+                    "glm4moe",
+                    "bailingmoe2",
+                    "dots1",
+                    "hunyuan-dense",
+                    "hunyuan-moe",
+                    "lfm2",
+                    "lfm2moe",
+                ]);
+            if normed && self.attends(l) {
+                add("attn_q_norm", &[head_dim]);
+                if own_keys {
+                    add("attn_k_norm", &[head_dim]);
+                }
+            }
+            if self.architecture == "command-r" {
+                add("attn_q_norm", &[self.head_dim, self.heads]);
+                add("attn_k_norm", &[self.head_dim, self.kv_heads]);
+            }
+            if self.is(&["olmo2", "olmoe", "minimax-m2"]) {
+                add("attn_q_norm", &[q]);
+                add("attn_k_norm", &[kv]);
+            }
+        }
+        let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
+        if let ("gemma4", Some((count, _))) = (self.architecture, self.experts) {
+            for l in 0..self.layers {
+                all.push((format!("blk.{l}.ffn_gate_inp.scale"), vec![self.hidden]));
+                all.push((format!("blk.{l}.ffn_down_exps.scale"), vec![count]));
+            }
+        }
+        // Architectures with biases have the same heads in all layers.
+        let (q, kv) = self.queries_and_keys(0);
+        for l in (0..self.layers).filter(|&l| self.is_linear(l)) {
+            all.push((format!("blk.{l}.ssm_dt.bias"), vec![VALUE_HEADS]));
+            all.push((format!("blk.{l}.ssm_a"), vec![VALUE_HEADS]));
+        }
+        for l in (0..self.layers).filter(|&l| self.is_space(l)) {
+            let channels = 2 * KEY_HEADS * SIZE + VALUE_HEADS * VALUE_SIZE;
+            all.push((format!("blk.{l}.ssm_conv1d.bias"), vec![channels]));
+            all.push((format!("blk.{l}.ssm_dt.bias"), vec![VALUE_HEADS]));
+            all.push((format!("blk.{l}.ssm_a"), vec![1, VALUE_HEADS]));
+            all.push((format!("blk.{l}.ssm_d"), vec![1, VALUE_HEADS]));
+        }
+        if self.architecture == "phi3" {
+            for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
+                all.push((name.to_owned(), vec![self.rotated() / 2]));
+            }
+        }
+        if self.architecture == "gemma4" {
+            all.push(("rope_freqs.weight".to_owned(), vec![self.rotated() / 2]));
+        }
+        if self.layer_norms().1 {
+            let norms = all.iter().filter_map(|(name, dims)| Some((name.strip_suffix("norm.weight")?, dims)));
+            let biases: Vec<_> =
+                norms.map(|(name, dims)| (format!("{name}norm.bias"), dims.clone())).collect();
+            all.extend(biases);
+        }
+        if self.is(&["starcoder2", "gptneox"]) {
+            for l in 0..self.layers {
+                for (name, n) in
+                    [("attn_output", self.hidden), ("ffn_up", self.intermediate), ("ffn_down", self.hidden)]
+                {
+                    all.push((format!("blk.{l}.{name}.bias"), vec![n]));
+                }
+            }
+        }
+        if self.is(&["chatglm", "gptneox"]) {
+            all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
+        }
+        // Of GLM 4, some models have them.
+        if self.architecture.starts_with("qwen2")
+            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm"])
+        {
+            for l in 0..self.layers {
+                for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
+                    all.push((format!("blk.{l}.{name}.bias"), vec![n]));
+                }
+            }
+        }
+        if let (true, Some((count, _))) = (
+            self.is(&[
+                "glm4moe",
+                "ernie4_5-moe",
+                "bailingmoe2",
+                "dots1",
+                "minimax-m2",
+                "lfm2moe",
+                "deepseek2",
+                "nemotron_h_moe",
+            ]),
+            self.experts,
+        ) {
+            let first = usize::from(self.deepseek());
+            all.extend(
+                (first..self.layers)
+                    .filter(|&l| self.has_network(l))
+                    .map(|l| (format!("blk.{l}.exp_probs_b.bias"), vec![count])),
+            );
+        }
+        if let ("gpt-oss", Some((count, _))) = (self.architecture, self.experts) {
+            let (hidden, between) = (self.hidden, self.intermediate);
+            let biases = [
+                ("attn_q", vec![q]),
+                ("attn_k", vec![kv]),
+                ("attn_v", vec![kv]),
+                ("attn_output", vec![hidden]),
+                ("ffn_gate_inp", vec![count]),
+                ("ffn_gate_exps", vec![between, count]),
+                ("ffn_up_exps", vec![between, count]),
+                ("ffn_down_exps", vec![hidden, count]),
+            ];
+            for l in 0..self.layers {
+                all.extend(biases.iter().map(|(name, dims)| (format!("blk.{l}.{name}.bias"), dims.clone())));
+            }
+        }
+        all
+    }
+}
