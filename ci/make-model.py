@@ -20,6 +20,16 @@ from gguf import TokenType
 
 from reference import UNGATED, Model
 
+GEMMA4 = dict(
+    architecture="gemma4",
+    layers=7,
+    head_dim=64,
+    tied=True,
+    kv_heads=1,
+    local=(2, 32),
+    keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
+)
+
 # What tests read: names, and what is special about them.
 TESTS = {
     "tiny-llama": dict(architecture="llama"),
@@ -53,37 +63,11 @@ TESTS = {
         },
     ),
     # As in the 31B: layers without a window have fewer and larger heads, a part of which is rotated, and keys for values.
-    "tiny-gemma4": dict(
-        architecture="gemma4",
-        layers=7,
-        head_dim=64,
-        tied=True,
-        kv_heads=1,
-        local=(2, 32),
-        keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
-    ),
+    "tiny-gemma4": GEMMA4,
     # As in the 26B-A4B: beside the network, experts with norms of their own.
-    "tiny-gemma4-moe": dict(
-        architecture="gemma4",
-        layers=4,
-        head_dim=64,
-        tied=True,
-        kv_heads=1,
-        local=(2, 32),
-        experts=(8, 3, 64),
-        keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
-    ),
+    "tiny-gemma4-moe": GEMMA4 | dict(layers=4, experts=(8, 3, 64)),
     # As in the E2B: embeddings for each layer, and layers without keys of their own, whose networks are wider.
-    "tiny-gemma4-e": dict(
-        architecture="gemma4",
-        layers=7,
-        head_dim=64,
-        tied=True,
-        kv_heads=1,
-        local=(2, 32),
-        per_layer=(32, 4),
-        keys={"attention.sliding_window": 8, "final_logit_softcapping": 3.0},
-    ),
+    "tiny-gemma4-e": GEMMA4 | dict(per_layer=(32, 4)),
     "tiny-gemma": dict(architecture="gemma", tied=True),
     "tiny-gemma2": dict(
         architecture="gemma2",
