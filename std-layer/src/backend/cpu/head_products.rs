@@ -12,7 +12,7 @@ use super::weights::Matrix;
 /// The numbers of each head times the head's own matrix. All matrices have one shape and format.
 #[derive(Debug)]
 pub(super) struct HeadProducts {
-    matrices: Vec<*const Matrix>,
+    matrices: *const [Arc<Matrix>],
     way: Way,
     rows: usize,
     x: OfHeads,
@@ -33,7 +33,7 @@ impl HeadProducts {
         let n = matrices[0].rows();
         let step = chunk_rows(&matrices[0], n * matrices.len(), rows, threads);
         Ok(Self {
-            matrices: matrices.iter().map(Arc::as_ptr).collect(),
+            matrices,
             way: Way::new(k, &matrices[0], rows, precision)?,
             rows,
             x,
@@ -60,7 +60,7 @@ impl HeadProducts {
         let (head, first, rows) = (chunk / self.pieces, chunk % self.pieces * self.step, self.rows);
         // SAFETY: the caller's contract: rows of the matrix are columns of the head's output, and the chunk's own.
         unsafe {
-            let matrix = &*self.matrices[head];
+            let matrix = &(&*self.matrices)[head];
             let n = self.step.min(matrix.rows() - first);
             let x = &self.x.rows.get(0..rows)[head * self.x.step..];
             let x = MatRef::with_strides(x, rows, matrix.cols(), self.x.rows.width, 1)?;

@@ -1,4 +1,4 @@
-//! Latent attention on the CPU: products of each head with matrices of its own, and the rows that are cached. [`LatentAttention`] has the formulas.
+//! Latent attention on the CPU: queries, and the rows that are cached. [`LatentAttention`] has the formulas.
 
 use std::ops::Range;
 
