@@ -102,6 +102,7 @@ pub fn trials(trials: &mut Trials) {
         (Tiny { kv_heads: 4, ..like("llama") }, KvType::Bf16),
         (Tiny { head_dim: 100, ..like("qwen2") }, KvType::Q8_0),
         (Tiny { experts: Some((3, 3)), ..like("mistral4") }, KvType::F16),
+        (Tiny { experts: Some((3, 3)), ..like("deepseek2") }, KvType::Bf16),
     ];
     for (tiny, kind) in all {
         let name = format!("model_trees_{}_heads_of_{}_{kind:?}", tiny.architecture, tiny.head_dim);
