@@ -13,6 +13,9 @@ mod merge;
 mod spm;
 #[cfg(test)]
 mod tests;
+mod words;
+#[cfg(test)]
+mod words_tests;
 mod wpm;
 #[cfg(test)]
 mod wpm_tests;
@@ -112,7 +115,7 @@ const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 
 /// The kinds of tokenizers, as `tokenizer.ggml.model` names them.
-const KINDS: [&str; 4] = ["gpt2", "llama", "bert", bpe::GEMMA4];
+const KINDS: [&str; 4] = ["gpt2", "llama", "bert", words::GEMMA4];
 
 /// Marks after which models say nothing more, beside those that the metadata name.
 const ENDS: [&str; 9] = [
@@ -197,7 +200,7 @@ impl<'a> Tokenizer<'a> {
         special.sort_by_key(|&id| std::cmp::Reverse(vocabulary.text[id as usize].len()));
 
         let (family, adds_bos) = match model {
-            "gpt2" | bpe::GEMMA4 => {
+            "gpt2" | words::GEMMA4 => {
                 let (bpe, adds_bos) = bpe::Bpe::new(file, model)?;
                 (Family::Bpe(bpe), adds_bos)
             }
@@ -206,7 +209,7 @@ impl<'a> Tokenizer<'a> {
             _ => return Err(unknown()),
         };
         // The first files of Gemma 4 say that there is none.
-        let adds_bos = flag(file, "tokenizer.ggml.add_bos_token", adds_bos)? || model == bpe::GEMMA4;
+        let adds_bos = flag(file, "tokenizer.ggml.add_bos_token", adds_bos)? || model == words::GEMMA4;
         let adds_eos = flag(file, "tokenizer.ggml.add_eos_token", false)?;
         let bos = token(file, BOS, vocabulary.text.len())?.filter(|_| adds_bos);
         let eos = token(file, EOS, vocabulary.text.len())?.filter(|_| adds_eos);

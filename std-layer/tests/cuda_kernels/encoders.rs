@@ -4,8 +4,7 @@ use gllm_kernels_std::backend::{CudaBackend, KvType};
 use gllm_kernels_std::core::QuantFormat;
 
 use super::models::in_turn;
-use super::{context, on_a_gpu, text, trial, Trials};
-use crate::platform::SHARES_SOURCES;
+use super::{brief, context, some_of, text, trial, Trials};
 
 #[path = "../encoder/alike.rs"]
 mod alike;
@@ -24,7 +23,7 @@ pub fn trials(trials: &mut Trials) {
         Small { format: Some(QuantFormat::F16), ..nomic },
         jina,
     ];
-    let all = if SHARES_SOURCES && !on_a_gpu() { few.to_vec() } else { Small::all().collect() };
+    let all = if brief() { few.to_vec() } else { Small::all().collect() };
     for (turn, small) in all.into_iter().enumerate() {
         let format = small.format.map_or("f32", QuantFormat::name);
         let fused = if small.fused { "_fused" } else { "" };
@@ -37,7 +36,7 @@ pub fn trials(trials: &mut Trials) {
         trials.push(trial(format!("encoder_fast_{name}"), fast));
     }
     trials.push(trial("encoder_long_text", move || long_text(jina, &gpu()?)));
-    for (small, own) in OWN {
+    for (small, own) in some_of(OWN, 3) {
         let parts = move || {
             let gpu = gpu()?;
             parts(small, &gpu, &PARTS)?;

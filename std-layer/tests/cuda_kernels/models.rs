@@ -11,8 +11,7 @@ use gllm_kernels_std::model::{
     Config, ExpertWeights, Gate, Generator, HostWeights, Model, Options, Pooling, Sampling,
 };
 
-use super::{context, on_a_gpu, text, trial, Outcome, Trials};
-use crate::platform::SHARES_SOURCES;
+use super::{brief, context, on_a_gpu, some_of, text, trial, Outcome, Trials};
 
 // What these models compute in f64 is the business of the CPU's tests.
 #[allow(dead_code)]
@@ -489,7 +488,7 @@ pub fn trials(trials: &mut Trials) {
         if on_a_gpu() || tiny.architecture == "llama" || format == "q8_0" || tiny.head_dim != 32 {
             trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny, turn)));
             // Sizes of heads are the same sources' matter on both platforms.
-            if !SHARES_SOURCES || on_a_gpu() || tiny.head_dim == 32 {
+            if !brief() || tiny.head_dim == 32 {
                 trials.push(trial(format!("model_fast_{name}"), move || fast_path(tiny, turn)));
             }
         }
@@ -528,7 +527,7 @@ pub fn trials(trials: &mut Trials) {
             trials.push(trial(format!("model_fast_{name}"), move || fast_path(settled, turn)));
         }
     }
-    for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Q4_1)] {
+    for format in some_of([None, Some(QuantFormat::F16), Some(QuantFormat::Q4_1)], 3) {
         let name = format.map_or("f32", QuantFormat::name);
         trials.push(trial(format!("model_expert_of_many_{name}"), move || many_rows_of_an_expert(format)));
     }
@@ -543,7 +542,7 @@ pub fn trials(trials: &mut Trials) {
     for name in ["llama", "gemma3"] {
         trials.push(trial(format!("model_log_probabilities_{name}"), move || log_probabilities(name)));
     }
-    for name in ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"] {
+    for name in some_of(["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"], 3) {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));
     }
     // Heads that share keys, and one that does not: there are kernels for both.
@@ -557,7 +556,7 @@ pub fn trials(trials: &mut Trials) {
     }
     let latent = Tiny { experts: Some((3, 3)), layers: 2, ..Tiny::new("mistral4", None) };
     trials.push(trial("model_cache_of_codes_mistral4", move || cache_of_codes(latent)));
-    for name in ["llama", "gemma3", "qwen2moe", "gpt-oss"] {
+    for name in some_of(["llama", "gemma3", "qwen2moe", "gpt-oss"], 2) {
         trials.push(trial(format!("model_side_by_side_{name}"), move || side_by_side(name)));
     }
     trials.push(trial("model_other_configurations", other_configurations));

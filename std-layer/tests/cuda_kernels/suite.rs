@@ -53,6 +53,16 @@ fn on_a_gpu() -> bool {
     std::env::var("GLLM_TEST_CUDA").is_ok_and(|v| v == "gpu")
 }
 
+/// Whether kernels are another platform's, whose trials run all of them, and an emulator is slow: some cases are enough then.
+fn brief() -> bool {
+    SHARES_SOURCES && !on_a_gpu()
+}
+
+/// All of `cases`; if trials are brief, each `nth` of them.
+fn some_of<T>(cases: impl IntoIterator<Item = T>, nth: usize) -> impl Iterator<Item = T> {
+    cases.into_iter().step_by(if brief() { nth } else { 1 })
+}
+
 thread_local! {
     /// The kind of GPU that the trial on this thread is for; 0 on a real one.
     static KIND: Cell<usize> = const { Cell::new(0) };
@@ -163,9 +173,7 @@ pub fn main() {
     }
     let args = Arguments::from_args();
     let mut trials = Vec::new();
-    // Sources that two platforms share are the same kernels on both emulators.
-    let all = !SHARES_SOURCES || on_a_gpu();
-    if all {
+    if !brief() {
         elementwise::trials(&mut trials);
         rows::trials(&mut trials);
         quant::trials(&mut trials);
@@ -186,7 +194,7 @@ pub fn main() {
         prefill::trials(&mut trials);
         gemm::dense_trials(&mut trials);
     }
-    let everything = all && args.filter.is_none() && args.skip.is_empty() && !args.list;
+    let everything = !brief() && args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);
     if everything && !on_a_gpu() && !result.has_failed() {
         coverage();

@@ -7,7 +7,7 @@ use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::model::Tree;
 
 use super::models::tiny::{self, Tiny};
-use super::{context, source, text, trial, Outcome, Trials};
+use super::{context, some_of, source, text, trial, Outcome, Trials};
 
 // What drafts have on the CPU is the business of its tests.
 #[allow(dead_code)]
@@ -85,7 +85,7 @@ fn behind_texts<B: Backend>(
 
 pub fn trials(trials: &mut Trials) {
     trials.push(trial("model_trees_refusals", || refusals(&gpu()?)));
-    for name in ["llama", "gemma3"] {
+    for name in some_of(["llama", "gemma3"], 2) {
         let tiny = Tiny { layers: 2, ..Tiny::new(name, Some(QuantFormat::Q8_0)) };
         let chains = move || chains(tiny, &gpu()?, MANY, &mut source("chains"));
         trials.push(trial(format!("model_trees_chains_{name}"), chains));
@@ -104,14 +104,14 @@ pub fn trials(trials: &mut Trials) {
         (Tiny { experts: Some((3, 3)), ..like("mistral4") }, KvType::F16),
         (Tiny { experts: Some((3, 3)), ..like("deepseek2") }, KvType::Bf16),
     ];
-    for (tiny, kind) in all {
+    for (tiny, kind) in some_of(all, 4) {
         let name = format!("model_trees_{}_heads_of_{}_{kind:?}", tiny.architecture, tiny.head_dim);
         let drafts = move || {
             drafts((tiny, kind, None), &gpu()?, Precision::Exact, (&LENGTHS, &SIZES), &mut source("drafts"))
         };
         trials.push(trial(name, drafts));
     }
-    for (heads, kv_heads) in [(4, 2), (8, 1)] {
+    for (heads, kv_heads) in some_of([(4, 2), (8, 1)], 2) {
         let tiny = Tiny { heads, kv_heads, ..like("llama") };
         trials.push(trial(format!("model_trees_side_by_side_{heads}_heads"), move || side_by_side(tiny)));
     }
@@ -126,7 +126,7 @@ pub fn trials(trials: &mut Trials) {
         ),
         (Tiny { heads: 17, kv_heads: 1, head_dim: 40, ..like("qwen2") }, KvType::F16),
     ];
-    for (tiny, kind) in fast {
+    for (tiny, kind) in some_of(fast, 4) {
         let name = format!("model_trees_fast_{}_{}_heads_{kind:?}", tiny.architecture, tiny.heads);
         let drafts = move || {
             drafts((tiny, kind, None), &gpu()?, Precision::Integer, (&LENGTHS, &SIZES), &mut source("drafts"))

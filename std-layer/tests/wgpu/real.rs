@@ -33,7 +33,7 @@ fn real_models() {
         let Some(backend) = backend() else { return };
         // Software is slow.
         let (prompts, tokens) =
-            if backend.adapter().is_software() { (2, 12) } else { (usize::MAX, usize::MAX) };
+            if backend.adapter().is_software() { (1, 6) } else { (usize::MAX, usize::MAX) };
         let cache = CacheOptions { kind: KvType::F16, ..CacheOptions::default() };
         let options = Options { cache, max_tokens: Some(512), ..options() };
         let mut g = Generator::new(backend, &model, options).unwrap();
