@@ -27,18 +27,22 @@ fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
 pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     check_for_gpus(config)?;
     let latent = config.latent_attention;
-    let most = latent.map_or(256, |_| 576);
+    let most = latent.map_or(512, |_| 576);
     let of_eight = |what: &str, n: usize| {
         let why = format!("{what} of {n} elements on a GPU: they must be a multiple of 8");
         (!n.is_multiple_of(8), why)
     };
     let of_heads = |window| {
         let KvHeads { count, dim } = config.heads_with(window);
-        let keys = count * dim;
+        let (keys, wide) = (count * dim, latent.is_none() && dim > 256);
         refuse([
             (
                 dim > most || !dim.is_multiple_of(2),
                 format!("heads of {dim} elements on a GPU: they must be even, at most {most}"),
+            ),
+            (
+                wide && (config.attention_softcap.is_some() || config.alibi_slope(0).is_some()),
+                format!("caps of scores, or linear biases, with heads of {dim} elements on a GPU: with 256 at most"),
             ),
             (
                 !keys.is_multiple_of(4),

@@ -179,22 +179,26 @@ impl KvCache {
     /// # Errors
     /// `Kernel` if the shape is none; `OutOfMemory`, `Driver`.
     pub fn new(context: &Context, shape: KvShape) -> Result<Self, CudaError> {
-        if shape.head_dim > 256 {
+        if shape.head_dim > geometry::NARROW {
             return Err(bad("head_dim", "at most 256"));
         }
         Self::with(context, shape, true)
     }
 
-    /// The same without values: rows that are values, too, of one head of at most [`LATENT`](Self::LATENT) elements.
-    pub(crate) fn latent(context: &Context, shape: KvShape) -> Result<Self, CudaError> {
-        if shape.head_dim > Self::LATENT || shape.kv_heads != 1 {
-            return Err(bad("head_dim, kv_heads", "one head of at most 576 elements"));
+    /// The same with heads of at most [`WIDE`](Self::WIDE) elements, which the operations of whole models alone know; without `values`, those of the only head are
+    /// values, too.
+    pub(crate) fn wide(context: &Context, shape: KvShape, values: bool) -> Result<Self, CudaError> {
+        if shape.head_dim > Self::WIDE || !(values || shape.kv_heads == 1) {
+            return Err(bad(
+                "head_dim, kv_heads",
+                "heads of at most 576 elements, without values one of them",
+            ));
         }
-        Self::with(context, shape, false)
+        Self::with(context, shape, values)
     }
 
-    /// Elements that a row of latent attention may have.
-    pub(crate) const LATENT: usize = 576;
+    /// Elements of a head, or of a row of latent attention, for which there are kernels.
+    pub(crate) const WIDE: usize = 576;
 
     fn with(context: &Context, shape: KvShape, values: bool) -> Result<Self, CudaError> {
         let KvShape { format, pages, page_tokens, kv_heads, head_dim, scales } = shape;

@@ -320,8 +320,9 @@ impl Ops {
         }
         let args = self.heads_args((cache, tables), rows, &how, (products, bias, norm))?;
         let geometry = geometry::heads(m, heads + 2 * kv_heads, dim);
+        let name = if dim > geometry::NARROW { "heads_wide" } else { "heads" };
         // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
-        unsafe { self.loader.launch(self.decoder("heads"), stream, geometry, &args) }
+        unsafe { self.loader.launch(self.decoder(name), stream, geometry, &args) }
     }
 
     /// What kernels are told of rows of heads, which have so many elements, and of their biases and norms.
@@ -484,6 +485,10 @@ impl Ops {
         self.here(partial.context())?;
         same_len("queries", how.queries.len(), area("elements", &[queries, how.heads, shape.head_dim])?)?;
         let mut args = self.attend_args(cache, how, (partial.address(), shape.head_dim))?;
+        if shape.head_dim > geometry::NARROW {
+            // SAFETY: the arguments were checked.
+            return unsafe { self.wide_attend(stream, shape.format, args) };
+        }
         let sizes = (queries, how.heads, how.pieces);
         let (kernel, geometry, together) = self.decode_kernel(&shape, sizes, how.halves)?;
         args.together = together;

@@ -190,11 +190,19 @@ pub(crate) fn latent_rows(rows: usize, heads: usize, row: usize) -> Geometry {
     Geometry { grid: [rows, 1 + heads.div_ceil(8), 1], threads: 256, shared }
 }
 
-/// Latent attention: a block has 16 heads of a query and 16 rows of the cache, of `row` elements at most, and where these are.
-pub(crate) fn latent((queries, parts): (usize, usize), heads: usize, row: usize) -> Geometry {
+/// Latent attention and wide heads: a block has 16 heads of a query that share a KV head, and 16 rows of the cache, of `row` elements at most, and where these are.
+pub(crate) fn wide(
+    (queries, parts): (usize, usize),
+    (heads, kv_heads): (usize, usize),
+    row: usize,
+) -> Geometry {
+    let blocks = kv_heads * (heads / kv_heads).div_ceil(16);
     let shared = 16 * (row * F32 + 2 * size_of::<u32>());
-    Geometry { grid: [parts, heads.div_ceil(16), queries], threads: 256, shared }
+    Geometry { grid: [parts, blocks, queries], threads: 256, shared }
 }
+
+/// Elements of a head that need no kernel for wide heads.
+pub(crate) const NARROW: usize = 256;
 
 /// Parts of the tokens of each sequence that there is room for: of 256 or more.
 pub(crate) fn decode_room(queries: usize, tokens: usize, multiprocessors: usize) -> usize {

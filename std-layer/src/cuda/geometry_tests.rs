@@ -265,8 +265,8 @@ fn attention() {
             // What two warps leave.
             assert!(geometry.shared >= 2 * 16 * (width + 4) * 4);
         }
-        let latent = latent((sequences, parts), heads, KvCache::LATENT);
-        check("latent", latent, [Tiles(parts, 1), Tiles(heads, 16), Tiles(sequences, 1)]);
+        let wide = wide((sequences, parts), (heads, kv_heads), KvCache::WIDE);
+        check("wide", wide, [Tiles(parts, 1), Tiles(blocks, 1), Tiles(sequences, 1)]);
         let rows = latent_rows(sequences, heads, dim);
         check("latent_rows", rows, [Tiles(sequences, 1), Tiles(heads + 8, 8), ONE]);
         check("join", join(sequences * heads, dim), [Tiles(sequences * heads, 1), Tiles(dim, 32), ONE]);

@@ -1,4 +1,4 @@
-//! Latent attention: rows that are keys and values at once, in a cache without values.
+//! Latent attention, whose rows are keys and values at once, in a cache without values; and attention of wide heads, which the same kernels compute.
 
 use super::attention::{DecodeArgs, KvCache, PageTables};
 use super::check::{area, bad, same_len, small};
@@ -15,16 +15,17 @@ use super::{KvFormat, Ops};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct LatentArgs {
+struct WideArgs {
     decode: DecodeArgs,
     turned: Address,
     rank: u32,
     turns: u32,
-    all: u32,
+    next_head: u32,
+    next_query: u32,
 }
 
 // SAFETY: as in attention.cu.
-unsafe impl Arguments for LatentArgs {}
+unsafe impl Arguments for WideArgs {}
 
 /// Queries of a step whose first row is `first` of `all`: of each head the rows of all of them, `rank` elements of each in [`Attend::queries`], which go with values, and
 /// `turns` elements here.
@@ -85,17 +86,54 @@ impl Ops {
         let mut decode = self.attend_args(cache, how, (partial.address(), shape.head_dim))?;
         let row = |elements: usize| (first * elements * size_of::<f32>()) as Address;
         decode.q += row(rank);
-        let args = LatentArgs {
+        let args = WideArgs {
             decode,
             turned: turned.address() + row(turns),
             rank: small("rank", rank)?,
             turns: small("turns", turns)?,
-            all: small("rows", all)?,
+            next_head: small("rows", all)?,
+            next_query: 1,
         };
-        let kernel = (File::attention, Name("attention_latent", shape.format.name(), ""));
-        let geometry = geometry::latent((queries, how.pieces), how.heads, KvCache::LATENT);
         // SAFETY: the arguments were checked; lengths, sequences and pages are checked by the kernel.
-        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+        unsafe { self.wide(stream, (shape.format, [queries, how.heads, 1]), &args) }
+    }
+
+    /// Attention of heads with more than 256 elements; no caps of scores, and no linear biases.
+    ///
+    /// # Safety
+    /// The arguments have been checked: they are those of kernels for narrow heads.
+    pub(super) unsafe fn wide_attend(
+        &self,
+        stream: &Stream,
+        format: KvFormat,
+        decode: DecodeArgs,
+    ) -> Result<(), CudaError> {
+        if decode.cap != 0.0 || decode.slopes != 0 {
+            return Err(bad("cap, slopes", "none for heads of more than 256 elements"));
+        }
+        let DecodeArgs { queries, heads, kv_heads, dim: rank, .. } = decode;
+        let args = WideArgs { decode, turned: 0, rank, turns: 0, next_head: 1, next_query: heads };
+        let sizes = [queries, heads, kv_heads].map(|n| n as usize);
+        // SAFETY: the caller's contract; lengths, sequences and pages are checked by the kernel.
+        unsafe { self.wide(stream, (format, sizes), &args) }
+    }
+
+    /// # Safety
+    /// The arguments are those of the kernel, for so many queries, heads and KV heads.
+    unsafe fn wide(
+        &self,
+        stream: &Stream,
+        (format, [queries, heads, kv_heads]): (KvFormat, [usize; 3]),
+        args: &WideArgs,
+    ) -> Result<(), CudaError> {
+        if format == KvFormat::E4m3 {
+            return Err(bad("cache", "one of 16 or 32 bits, or of codes of 8, for wide heads"));
+        }
+        let kernel = (File::attention, Name("attention_wide", format.name(), ""));
+        let geometry =
+            geometry::wide((queries, args.decode.parts as usize), (heads, kv_heads), KvCache::WIDE);
+        // SAFETY: the caller's contract.
+        unsafe { self.loader.launch(kernel, stream, geometry, args) }
     }
 
     /// The segments of products with `matrices` matrices, each of which has `rows` rows: `most` in a segment at most.
@@ -123,6 +161,6 @@ impl Ops {
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
     for format in KvFormat::ALL.into_iter().filter(|&format| format != KvFormat::E4m3) {
-        to(File::attention, Name("attention_latent", format.name(), ""), size_of::<LatentArgs>());
+        to(File::attention, Name("attention_wide", format.name(), ""), size_of::<WideArgs>());
     }
 }

@@ -89,6 +89,11 @@ fn wide(capability: Capability, format: KvFormat, dim: usize) -> Option<&'static
     WIDE_DIMS.into_iter().find(|d| there && d.0 == dim).map(|d| d.1)
 }
 
+impl Prefill<'_> {
+    /// Elements that heads may have.
+    pub(crate) const MOST: usize = DIMS[DIMS.len() - 1].0;
+}
+
 impl Ops {
     /// Attention of the last queries of each sequence over its tokens, whose keys and values are in the cache already:
     /// `y = sum_t p_t v_t`, `p` the softmax of `scale * (q . k_t)` over the tokens that `mask` shows. `q` and `y` have
@@ -124,6 +129,9 @@ impl Ops {
         if !has_kernels(shape.format) {
             return Err(bad("cache", "one of f16, bf16 or E4M3"));
         }
+        let Some((dim, suffix)) = DIMS.iter().copied().find(|d| d.0 >= shape.head_dim) else {
+            return Err(bad("cache", "one whose heads have at most 256 elements"));
+        };
         if shape.format == KvFormat::E4m3 && !shape.head_dim.is_multiple_of(16) {
             return Err(bad("cache", "one whose heads are a multiple of 16, if it is of E4M3"));
         }
@@ -180,8 +188,6 @@ impl Ops {
             key_scale: shape.scales[0],
             value_scale: shape.scales[1],
         };
-        let fits = DIMS.iter().copied().find(|d| d.0 >= shape.head_dim);
-        let (dim, suffix) = fits.unwrap_or((256, "d256"));
         // At least a block a sequence, as blocks loop, and no more than there are queries for.
         let queries = longest.max(1).min(tokens);
         let (suffix, geometry) = match wide(self.capability(), shape.format, dim) {

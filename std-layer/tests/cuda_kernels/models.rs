@@ -199,6 +199,17 @@ fn biases_of<'a>(weights: &'a mut HostWeights<'_>) -> &'a mut [Vec<f32>; 3] {
     experts_of(weights).biases.as_mut().expect("biases of experts")
 }
 
+/// Heads of more than 256 elements: as many as Gemma 4 has in layers without windows; those of layers with windows half as wide; and all of queries with one of keys, more
+/// than a block has.
+pub(super) fn wide_heads() -> [Tiny; 3] {
+    let of = |head_dim, name, format| Tiny { head_dim, layers: 2, ..Tiny::new(name, format) };
+    [
+        of(512, "llama", None),
+        of(160, "gemma4", None),
+        Tiny { heads: 17, kv_heads: 1, ..of(264, "qwen3", Some(QuantFormat::F16)) },
+    ]
+}
+
 /// Mixtures whose experts are chosen in every way: more experts than a warp has lanes, and more used than that; one of many, and all; and experts
 /// that all rows choose, as the router finds all alike: others have none then.
 fn odd_mixtures() -> impl Iterator<Item = Tiny> {
@@ -552,6 +563,12 @@ pub fn trials(trials: &mut Trials) {
         let like = Tiny::new(name, None);
         let tiny =
             Tiny { head_dim, kv_heads, experts: like.experts.map(|(count, _)| (count, count)), ..like };
+        trials.push(trial(format!("model_cache_of_codes_{name}"), move || cache_of_codes(tiny)));
+    }
+    for (turn, tiny) in wide_heads().into_iter().enumerate() {
+        let name = format!("{}_heads_of_{}", tiny.architecture, tiny.head_dim);
+        trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny, turn)));
+        trials.push(trial(format!("model_fast_{name}"), move || fast_path(tiny, turn)));
         trials.push(trial(format!("model_cache_of_codes_{name}"), move || cache_of_codes(tiny)));
     }
     let latent = Tiny { experts: Some((3, 3)), layers: 2, ..Tiny::new("mistral4", None) };

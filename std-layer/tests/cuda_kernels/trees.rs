@@ -7,6 +7,7 @@ use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::model::Tree;
 
 use super::models::tiny::{self, Tiny};
+use super::models::wide_heads;
 use super::{context, some_of, source, text, trial, Outcome, Trials};
 
 // What drafts have on the CPU is the business of its tests.
@@ -92,6 +93,7 @@ pub fn trials(trials: &mut Trials) {
     }
     // Windows that are smaller than trees are deep; sinks; heads of odd sizes, and those that share no keys.
     let like = |name| Tiny { layers: 2, ..Tiny::new(name, None) };
+    let [_, wide, _] = wide_heads();
     let all = [
         (like("llama"), KvType::F32),
         (Tiny { window: 5, ..like("gemma3") }, KvType::F32),
@@ -103,6 +105,7 @@ pub fn trials(trials: &mut Trials) {
         (Tiny { head_dim: 100, ..like("qwen2") }, KvType::Q8_0),
         (Tiny { experts: Some((3, 3)), ..like("mistral4") }, KvType::F16),
         (Tiny { experts: Some((3, 3)), ..like("deepseek2") }, KvType::Bf16),
+        (wide, KvType::F16),
     ];
     for (tiny, kind) in some_of(all, 4) {
         let name = format!("model_trees_{}_heads_of_{}_{kind:?}", tiny.architecture, tiny.head_dim);

@@ -321,10 +321,7 @@ impl CudaKvCache {
             let KvHeads { count: kv_heads, dim } = config.heads_of(layer);
             let head_dim = head_room(dim);
             let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] };
-            let cache = match config.latent_attention {
-                Some(_) => KvCache::latent(context, shape)?,
-                None => KvCache::new(context, shape)?,
-            };
+            let cache = KvCache::wide(context, shape, config.latent_attention.is_none())?;
             Ok::<_, CudaError>(LayerCache::Positions(cache))
         };
         let layers = group_of.iter().enumerate().map(layer).collect::<Result<Vec<_>, _>>()?;

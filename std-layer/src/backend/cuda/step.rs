@@ -240,7 +240,7 @@ impl<'a> Lowering<'a> {
         let head = (own, dim);
         let (scale, cap) = (config.attention_scale, config.attention_softcap);
         // In pieces, straight to whoever takes it; or row by row first.
-        let ways = rows.ways(config);
+        let ways = rows.ways(config, dim);
         let tensor = ways.iter().any(|(_, way)| matches!(way, Way::Run(_)));
         let at_once = rows.rows <= ATTENTION_ROWS && !tensor && !config.attention_gates;
         let part = rows.rows.min(ATTENTION_ROWS);
@@ -391,7 +391,7 @@ impl<'a> Lowering<'a> {
 impl Rows {
     /// How attention of rows goes, neighbours that go one way together. A run goes its own way, whatever else is in the step: numbers of 16 bits are for fast
     /// paths, whose caches have as many.
-    fn ways(&self, config: &Config) -> Vec<(Range<usize>, Way<'_>)> {
+    fn ways(&self, config: &Config, dim: usize) -> Vec<(Range<usize>, Way<'_>)> {
         let narrow = !self.exact && self.narrow_cache;
         let in_pieces = || if narrow { Way::Tiles } else { Way::Pieces };
         if self.runs.is_empty() {
@@ -400,8 +400,8 @@ impl Rows {
         let mut ways: Vec<(Range<usize>, Way<'_>)> = Vec::new();
         for run in &self.runs {
             let rows = run.row..run.row + run.tokens;
-            // The kernels for many queries know no trees, and no caps.
-            let many = run.tokens >= MIN_TENSOR_ROWS && !run.drafts;
+            // The kernels for many queries know no trees, no caps, and no wide heads.
+            let many = run.tokens >= MIN_TENSOR_ROWS && !run.drafts && dim <= Prefill::MOST;
             let way = match many && narrow && config.attention_softcap.is_none() {
                 true => Way::Run(run),
                 false => in_pieces(),

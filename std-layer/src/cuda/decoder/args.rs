@@ -180,10 +180,11 @@ unsafe impl Arguments for CapArgs {}
 unsafe impl Arguments for AdvanceArgs {}
 
 /// The kernels, and the bytes of their arguments.
-pub(super) const NAMES: [(&str, usize); 11] = [
+pub(super) const NAMES: [(&str, usize); 12] = [
     ("embed", size_of::<EmbeddingArgs>()),
     ("norm", size_of::<AddNormArgs>()),
     ("heads", size_of::<HeadsArgs>()),
+    ("heads_wide", size_of::<HeadsArgs>()),
     ("latent", size_of::<HeadsArgs>()),
     ("segments", size_of::<SegmentsArgs>()),
     ("join", size_of::<JoinRowsArgs>()),

@@ -307,22 +307,25 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
     }
 };
 
-struct LatentArgs {
-    // `dim` elements of a cached row, and the first `rank` elements of queries: of each head those of all rows.
+struct WideArgs {
+    // `dim` elements of a cached row, and the first `rank` elements of queries. Without values they are of one head, and the first `rank` elements of a row are its
+    // value, too.
     DecodeArgs decode;
-    // The `turns` elements behind them, which are rotated, in the same order.
+    // The `turns` elements behind those of queries.
     const f32* turned;
-    u32 rank, turns, all;
+    // How far the next head of a query, and the next query of a head, are behind it.
+    u32 rank, turns, next_head, next_query;
 };
 
-// Queries of heads that attend to the same rows, of which the first `rank` elements are the value, too. A block has a part of the tokens and 16 heads of a query,
-// a warp two of them: a lane has each 32nd number of their queries and of their sums. All warps read rows from shared memory, 16 at a time.
-template <class C> struct Latent {
+// Heads of more than 256 elements, and latent attention. A block has a part of the tokens and 16 heads of a query that share a KV head, a warp two of them: a
+// lane has each 32nd number of their queries and of their sums. All warps read rows from shared memory, keys and then values, 16 at a time.
+template <class C> struct Wide {
     static constexpr u32 THREADS = 256, HEADS = 2, TOKENS = 16, EACH = 18, PITCH = EACH * WARP;
 
-    static DEVICE void run(const LatentArgs& l) {
+    static DEVICE void run(const WideArgs& l) {
         const DecodeArgs& a = l.decode;
-        const u32 query = block_z(), first = (block_y() * (THREADS / WARP) + warp()) * HEADS, part = block_x();
+        const u32 group = a.heads / a.kv_heads, blocks = div_up(group, THREADS / WARP * HEADS), kv = block_y() / blocks;
+        const u32 query = block_z(), first = (block_y() % blocks * (THREADS / WARP) + warp()) * HEADS, part = block_x();
         const u32 sequence = a.sequences[query], length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
         const u32 start = seen_from(path_length(a.seen, query, length), a.window);
         const u32 end = least(static_cast<u64>(length), part_begin(a, part + 1, start, length));
@@ -334,7 +337,7 @@ template <class C> struct Latent {
         f32 q[HEADS][EACH], acc[HEADS][EACH] = {}, top[HEADS], sum[HEADS] = {};
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
-            const u64 row = static_cast<u64>(least(first + h, a.heads - 1)) * l.all + query;
+            const u64 row = static_cast<u64>(kv * group + least(first + h, group - 1)) * l.next_head + static_cast<u64>(query) * l.next_query;
             top[h] = minus_infinity();
 #pragma unroll
             for (u32 k = 0; k < EACH; k++) {
@@ -351,21 +354,24 @@ template <class C> struct Latent {
                 const u32 at = token + thread(), slot = at / a.page_tokens;
                 u32 page = a.pages;
                 if (at < end && slot < a.table_len && is_seen(a, query, length, at)) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
-                places[thread()] = page < a.pages ? Place<C>::of(a, page, 0, at % a.page_tokens) : Place<C>::none();
+                places[thread()] = page < a.pages ? Place<C>::of(a, page, kv, at % a.page_tokens) : Place<C>::none();
             }
             sync_block();
-            for (u32 job = thread(); job < TOKENS * eights; job += THREADS) {
-                const u32 t = job / eights, i = job % eights * 8;
-                f32 x[8] = {};
-                if (places[t].there() && i < a.dim) {
-                    const Eight<C> eight = load8<C>(places[t].at(a, a.keys, i));
-                    const f32 by = places[t].scale(a, a.keys, i);
+            const auto stage = [&](const void* cache) {
+                for (u32 job = thread(); job < TOKENS * eights; job += THREADS) {
+                    const u32 t = job / eights, i = job % eights * 8;
+                    f32 x[8] = {};
+                    if (places[t].there() && i < a.dim) {
+                        const Eight<C> eight = load8<C>(places[t].at(a, cache, i));
+                        const f32 by = places[t].scale(a, cache, i);
 #pragma unroll
-                    for (u32 n = 0; n < 8; n++) x[n] = number(eight, n) * by;
+                        for (u32 n = 0; n < 8; n++) x[n] = number(eight, n) * by;
+                    }
+                    keep(rows + t * PITCH + i, x);
                 }
-                keep(rows + t * PITCH + i, x);
-            }
-            sync_block();
+                sync_block();
+            };
+            stage(a.keys);
             f32 s[HEADS][TOKENS] = {};
 #pragma unroll
             for (u32 k = 0; k < EACH; k++) {
@@ -392,6 +398,10 @@ template <class C> struct Latent {
 #pragma unroll
                 for (u32 k = 0; k < EACH; k++) acc[h][k] *= by;
             }
+            if (a.values) {
+                sync_block();
+                stage(a.values);
+            }
 #pragma unroll
             for (u32 t = 0; t < TOKENS; t++) {
                 f32 w[HEADS];
@@ -408,8 +418,8 @@ template <class C> struct Latent {
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
             const f32 total = warp_reduce<Add>(sum[h]) / 2;
-            if (first + h >= a.heads) continue;
-            f32* to = a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (l.rank + 2);
+            if (first + h >= group) continue;
+            f32* to = a.partial + ((static_cast<u64>(query) * a.heads + kv * group + first + h) * a.parts + part) * (l.rank + 2);
 #pragma unroll
             for (u32 k = 0; k < EACH; k++)
                 if (lane() + WARP * k < l.rank) to[lane() + WARP * k] = acc[h][k];
@@ -454,12 +464,12 @@ CACHE(f32)
 // Whole models alone write it: `decoder_heads`.
 DECODE(q8_0)
 
-#define LATENT(T) \
-    KERNEL_EARLY(attention_latent_##T, LatentArgs, 256) { Latent<T>::run(a); }
-LATENT(f16)
-LATENT(bf16)
-LATENT(f32)
-LATENT(q8_0)
+#define WIDE(T) \
+    KERNEL_EARLY(attention_wide_##T, WideArgs, 256) { Wide<T>::run(a); }
+WIDE(f16)
+WIDE(bf16)
+WIDE(f32)
+WIDE(q8_0)
 
 #ifdef MULTIPLIES_TILES
 #define TOGETHER(T, DIM) \

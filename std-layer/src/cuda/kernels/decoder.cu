@@ -160,9 +160,7 @@ DEVICE void store_q8(const HeadsArgs& a, void* cache, u32 page, u64 row, u32 i, 
 
 // Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, a lane each 32nd number of it, and
 // neighbours meet in `dim` numbers of shared memory. All but x itself is known before the kernel in front has written that.
-KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
-    // Heads have up to 256 numbers.
-    static constexpr u32 EACH = 8;
+template <u32 EACH> DEVICE void heads_of_rows(const HeadsArgs& a) {
     const u32 row = block_x(), job = block_y() * (threads() / WARP) + warp();
     if (job >= a.heads + 2 * a.kv_heads) return wait_for_inputs();
     const u32 kind = job < a.heads ? 0 : job < a.heads + a.kv_heads ? 1 : 2;
@@ -234,6 +232,10 @@ KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
         else store_as(cache, at + i, y, a.type);
     }
 }
+// Heads have up to 256 numbers.
+KERNEL_EARLY(decoder_heads, HeadsArgs, 128) { heads_of_rows<8>(a); }
+// Up to 512.
+KERNEL_EARLY(decoder_heads_wide, HeadsArgs, 128) { heads_of_rows<16>(a); }
 
 // What latent attention caches of a row, and the rotated elements of its queries. The first block along y norms the elements of x[1] that are not rotated, the last ones of
 // which there are 2 * half are; of the others a warp rotates the last elements of a head of x[0], which go to `queries`, of each head those of all rows.

@@ -79,7 +79,8 @@ fn attention_over_pages() {
             // Compiling shaders takes most of the time: some cases with every type of cache.
             for (kind, bound) in kinds.into_iter().take(if number < 4 { 3 } else { 1 }) {
                 // Those of the last ones in turn with norms and without.
-                for norm in [false, true].into_iter().filter(|&norm| number < 8 || norm == (number % 2 == 0)) {
+                for norm in [false, true].into_iter().filter(|&norm| number < 8 || norm == (number % 2 == 0))
+                {
                     // Sinks have nothing to do with the type of the cache.
                     let sinks = norm && kind == KvType::F16 && number % 2 == 0;
                     // Nor have gates.
