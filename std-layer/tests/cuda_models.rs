@@ -414,9 +414,11 @@ fn what_does_not_fit_is_refused() {
     let none = backend.embedding_forward_gpu_pure(&[1], &topology, &weights, &mut kv, &config, Pooling::Mean);
     assert!(none.unwrap_err().to_string().contains("no row to be pooled"));
     // Heads that the kernels do not have.
-    for head_dim in [258, 272] {
-        let odd = Tiny { head_dim, ..Tiny::new("llama", None) }.open();
-        let error = Generator::new(gpu(&fake), &odd, exact()).unwrap_err().to_string();
+    let refused = |odd: Tiny| Generator::new(gpu(&fake), &odd.open(), exact()).unwrap_err().to_string();
+    for head_dim in [514, 528] {
+        let error = refused(Tiny { head_dim, ..Tiny::new("llama", None) });
         assert!(error.contains(&format!("heads of {head_dim}")), "{error}");
     }
+    let error = refused(Tiny { head_dim: 264, ..Tiny::new("gemma2", None) });
+    assert!(error.contains("caps of scores") && error.contains("heads of 264"), "{error}");
 }
