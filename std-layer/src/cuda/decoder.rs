@@ -305,6 +305,9 @@ impl Ops {
         let kv_heads = if how.keys { shape.kv_heads } else { 0 };
         let (heads, dim, room) = (how.heads, how.dim, shape.head_dim);
         let m = rows.lengths.len();
+        if dim > 2 * geometry::NARROW {
+            return Err(bad("dim", "at most 512"));
+        }
         same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, room])?)?;
         let widths = [heads, kv_heads, kv_heads].map(|n| n * dim);
         if how.step < dim || (how.step > dim && how.bias.is_some()) {

@@ -95,7 +95,7 @@ impl Ops {
             next_query: 1,
         };
         // SAFETY: the arguments were checked; lengths, sequences and pages are checked by the kernel.
-        unsafe { self.wide(stream, (shape.format, [queries, how.heads, 1]), &args) }
+        unsafe { self.wide(stream, shape.format, &args) }
     }
 
     /// Attention of heads with more than 256 elements; no caps of scores, and no linear biases.
@@ -111,27 +111,22 @@ impl Ops {
         if decode.cap != 0.0 || decode.slopes != 0 {
             return Err(bad("cap, slopes", "none for heads of more than 256 elements"));
         }
-        let DecodeArgs { queries, heads, kv_heads, dim: rank, .. } = decode;
+        let DecodeArgs { heads, dim: rank, .. } = decode;
         let args = WideArgs { decode, turned: 0, rank, turns: 0, next_head: 1, next_query: heads };
-        let sizes = [queries, heads, kv_heads].map(|n| n as usize);
         // SAFETY: the caller's contract; lengths, sequences and pages are checked by the kernel.
-        unsafe { self.wide(stream, (format, sizes), &args) }
+        unsafe { self.wide(stream, format, &args) }
     }
 
     /// # Safety
-    /// The arguments are those of the kernel, for so many queries, heads and KV heads.
-    unsafe fn wide(
-        &self,
-        stream: &Stream,
-        (format, [queries, heads, kv_heads]): (KvFormat, [usize; 3]),
-        args: &WideArgs,
-    ) -> Result<(), CudaError> {
+    /// The arguments are those of the kernel.
+    unsafe fn wide(&self, stream: &Stream, format: KvFormat, args: &WideArgs) -> Result<(), CudaError> {
         if format == KvFormat::E4m3 {
             return Err(bad("cache", "one of 16 or 32 bits, or of codes of 8, for wide heads"));
         }
+        let DecodeArgs { queries, parts, heads, kv_heads, .. } = args.decode;
+        let [queries, parts, heads, kv_heads] = [queries, parts, heads, kv_heads].map(|n| n as usize);
         let kernel = (File::attention, Name("attention_wide", format.name(), ""));
-        let geometry =
-            geometry::wide((queries, args.decode.parts as usize), (heads, kv_heads), KvCache::WIDE);
+        let geometry = geometry::wide((queries, parts), (heads, kv_heads), KvCache::WIDE);
         // SAFETY: the caller's contract.
         unsafe { self.loader.launch(kernel, stream, geometry, args) }
     }
