@@ -12,10 +12,16 @@ mod suite;
 mod platform {
     use gllm_kernels_std::cuda::{CudaError, Driver};
 
-    /// How many kinds of GPUs are emulated, what is behind the names of their trials, and the emulators.
-    pub const KINDS: usize = 1;
-    pub fn suffix(_: usize) -> String {
-        String::new()
+    use crate::cuda::Fake;
+
+    /// How many kinds of GPUs are emulated, what is behind the names of their trials, and the emulators: with `wgmma` and without.
+    pub const KINDS: usize = 2;
+    pub fn suffix(kind: usize) -> String {
+        if kind == 0 {
+            String::new()
+        } else {
+            "_sm_100".to_owned()
+        }
     }
     pub fn emulator(_: usize) -> &'static std::path::Path {
         crate::cuda::emulator()
@@ -28,7 +34,11 @@ mod platform {
         Driver::open()
     }
     pub fn emulated(kind: usize) -> Result<Driver, CudaError> {
-        Driver::open_at(emulator(kind))
+        match kind {
+            0 => Driver::open_at(emulator(0)),
+            // The copy's file is not needed once it is open.
+            _ => Driver::open_at(&Fake::new(&[("capability", 100)]).path),
+        }
     }
 }
 

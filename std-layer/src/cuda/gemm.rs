@@ -114,10 +114,10 @@ impl Ops {
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// Into how many parts the columns of a product are best divided, for [`gemm_split`](Self::gemm_split) and [`qgemm_few`](Self::qgemm_few): so that all
-    /// multiprocessors have work.
-    pub fn gemm_parts(&self, m: usize, n: usize, k: usize) -> usize {
-        geometry::gemm_parts((m, n, k), self.split_tile(m, n), self.multiprocessors())
+    /// Into how many parts the columns of a product are best divided, for [`gemm_split`](Self::gemm_split), or with weights in blocks for
+    /// [`qgemm_few`](Self::qgemm_few): so that all multiprocessors have work.
+    pub fn gemm_parts(&self, (m, n, k): (usize, usize, usize), blocks: bool) -> usize {
+        geometry::gemm_parts((m, n, k), self.split_tile((m, n), blocks), self.multiprocessors())
     }
 
     /// [`gemm`](Self::gemm) whose blocks share the columns, too. Sums of parts are added in their order. Up to 64 rows of `x` blocks have small tiles, which
@@ -138,7 +138,8 @@ impl Ops {
         self.here(w.context())?;
         let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
         let name = if args.m as usize <= MAX_SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
-        self.split(stream, (File::gemm, Name(name, T::TYPE.name(), "")), args, (split, y))
+        let tile = self.split_tile((args.m as usize, n), false);
+        self.split(stream, (File::gemm, Name(name, T::TYPE.name(), "")), (args, tile), (split, y))
     }
 
     /// [`qgemm`](Self::qgemm) for few rows of `x`, which are bf16, as [`gemm_split`](Self::gemm_split) has it.
@@ -158,7 +159,7 @@ impl Ops {
             return Err(bad("x", "64 rows at most"));
         }
         let kernel = (File::gemm, Name("qgemm_few", "bf16", w.format().name()));
-        self.split(stream, kernel, args, (split, y))
+        self.split(stream, kernel, (args, self.few_tile(true)), (split, y))
     }
 
     /// A product whose columns are divided, and whose arguments have been checked.
@@ -166,14 +167,14 @@ impl Ops {
         &self,
         stream: &Stream,
         kernel: (File, Name),
-        args: GemmArgs,
+        (args, tile): (GemmArgs, Tile),
         (Split { parts, room }, y): (Split<'_>, ViewMut<'_, U>),
     ) -> Result<(), CudaError> {
         if parts == 0 {
             return Err(bad("parts", "at least 1"));
         }
         let (m, n) = (args.m as usize, args.n as usize);
-        let geometry = geometry::gemm(m, n, self.split_tile(m, n), parts);
+        let geometry = geometry::gemm(m, n, tile, parts);
         if parts == 1 {
             // SAFETY: whoever made the arguments checked them.
             return unsafe { self.loader.launch(kernel, stream, geometry, &args) };
@@ -197,10 +198,12 @@ impl Ops {
         }
     }
 
-    /// The tile of products of few rows. AMD's GPUs have one piece of both operands in shared memory.
-    fn few_tile(&self) -> Tile {
+    /// The tile of products of few rows, with dense weights or those in blocks. AMD's GPUs have one piece of both operands in shared memory.
+    fn few_tile(&self, blocks: bool) -> Tile {
         match self.capability() {
             gfx if gfx.is_gfx() => Tile::narrow(geometry::SMALL_TILE_ROWS, 1),
+            WGMMA if blocks => Tile::FEW_BLOCKS,
+            WGMMA => Tile::FEW_DENSE,
             capability => Tile::few(capability),
         }
     }
@@ -220,9 +223,9 @@ impl Ops {
     }
 
     /// The tile of a product whose columns are divided.
-    fn split_tile(&self, m: usize, n: usize) -> Tile {
+    fn split_tile(&self, (m, n): (usize, usize), blocks: bool) -> Tile {
         if m <= MAX_SMALL_TILE_ROWS {
-            self.few_tile()
+            self.few_tile(blocks)
         } else {
             self.dense_tile(n)
         }
@@ -298,7 +301,7 @@ impl Ops {
         let spread = self.spread(Some(segments), (m, n, m * n))?;
         let blocks = spread.blocks.unwrap_or(0);
         let tile = match (segments.most, name.0) {
-            (geometry::SMALL_TILE_ROWS, _) => self.few_tile(),
+            (geometry::SMALL_TILE_ROWS, name) => self.few_tile(name == "qgemm_few"),
             (_, "gemm") => self.dense_tile(n),
             _ => self.tile(),
         };

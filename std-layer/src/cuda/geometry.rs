@@ -295,6 +295,8 @@ pub(crate) struct Tile {
     depth: usize,
     threads: usize,
     shared: usize,
+    /// Blocks that a multiprocessor has at a time.
+    at_once: usize,
 }
 
 /// Rows of segments that products of few rows have: the small tiles of any GPU have as many.
@@ -307,19 +309,33 @@ impl Tile {
     /// By `mma`: `rows` x 128, from so many pieces of 32 columns, each with eight that stay empty.
     pub(crate) const fn narrow(rows: usize, pieces: usize) -> Self {
         let shared = pieces * (rows + 128) * (32 + 8) * size_of::<u16>();
-        Self { rows, columns: 128, depth: 32, threads: 128, shared }
+        Self { rows, columns: 128, depth: 32, threads: 128, shared, at_once: 1 }
     }
 
-    /// Of few rows, by `mma`, as kernels for a compute capability have it: in as much shared memory as blocks there have at most.
+    /// Of few rows, by `mma`, as kernels for a compute capability without `wgmma` have it: in as much shared memory as blocks there have at most.
     pub(crate) const fn few(capability: Capability) -> Self {
         let (rows, columns, kib) = match capability.0 {
-            90 | 100 => (64, 128, 224),
+            100 => (64, 128, 224),
             80 | 87 => (32, 128, 160),
             ..80 => (32, 32, 64),
             _ => (32, 64, 96),
         };
-        Self { rows, columns, depth: 256, threads: 4 * columns, shared: kib << 10 }
+        Self { rows, columns, depth: 256, threads: 4 * columns, shared: kib << 10, at_once: 1 }
     }
+
+    /// Of few rows, by `wgmma`, with dense weights: four pieces of 64 columns, which start at a multiple of 1024 bytes.
+    pub(crate) const FEW_DENSE: Self = Self {
+        rows: 64,
+        columns: 128,
+        depth: 64,
+        threads: 256,
+        shared: 4 * (64 + 128) * 64 * size_of::<u16>() + 1024,
+        at_once: 2,
+    };
+
+    /// The same with weights in blocks, as many pieces of 256 columns as find room.
+    pub(crate) const FEW_BLOCKS: Self =
+        Self { rows: 64, columns: 256, depth: 256, threads: 512, shared: 226 << 10, at_once: 1 };
 
     /// By `wgmma`: 128 x 256, from four pieces of 64 columns, which start at a multiple of 1024 bytes.
     pub(crate) const WIDE: Self = Self {
@@ -328,6 +344,7 @@ impl Tile {
         depth: 64,
         threads: 256,
         shared: 4 * (128 + 256) * 64 * size_of::<u16>() + 1024,
+        at_once: 1,
     };
 }
 
@@ -343,7 +360,7 @@ pub(crate) fn gemm_parts((m, n, k): (usize, usize, usize), tile: Tile, multiproc
     let blocks = m.div_ceil(tile.rows).saturating_mul(n.div_ceil(tile.columns)).max(1);
     let (pieces, each) = (k.div_ceil(tile.depth).max(1), m.saturating_mul(n).saturating_mul(2 * F32));
     let time = |parts: usize| {
-        let waves = blocks.saturating_mul(parts).div_ceil(multiprocessors);
+        let waves = blocks.saturating_mul(parts).div_ceil(multiprocessors * tile.at_once);
         let sums =
             if parts > 1 { 3 + each.saturating_mul(parts) / (multiprocessors * (48 << 10)) } else { 0 };
         waves.saturating_mul(pieces.div_ceil(parts) + 1).saturating_add(sums)

@@ -176,12 +176,17 @@ fn weights() {
         let axes = [Tiles(inputs, 128), Tiles(outputs, 256), ONE];
         check_within("gemm", gemm(inputs, outputs, Tile::WIDE, 1), axes, &HOPPER);
         let few = 1 + s.below(64);
-        for (capability, limits, rows, columns) in
-            [(75, &LIMITS, 32, 32), (80, &HOPPER, 32, 128), (86, &AMPERE, 32, 64), (90, &HOPPER, 64, 128)]
-        {
-            let tile = Tile::few(Capability(capability));
+        let of = |capability| Tile::few(Capability(capability));
+        for (tile, limits, rows, columns, depth) in [
+            (of(75), &LIMITS, 32, 32, 256),
+            (of(80), &HOPPER, 32, 128, 256),
+            (of(86), &AMPERE, 32, 64, 256),
+            (of(100), &HOPPER, 64, 128, 256),
+            (Tile::FEW_DENSE, &HOPPER, 64, 128, 64),
+            (Tile::FEW_BLOCKS, &HOPPER, 64, 256, 256),
+        ] {
             let parts = gemm_parts((few, outputs, inputs), tile, processors);
-            assert!((1..=inputs.div_ceil(256).clamp(1, 32)).contains(&parts), "{parts} parts of {inputs}");
+            assert!((1..=inputs.div_ceil(depth).clamp(1, 32)).contains(&parts), "{parts} parts of {inputs}");
             let axes = [Tiles(few, rows), Tiles(outputs, columns), Tiles(parts, 1)];
             check_within("gemm_few", gemm(few, outputs, tile, parts), axes, limits);
         }
@@ -218,8 +223,11 @@ fn parts_of_columns() {
     let parts = |shape, tile| gemm_parts(shape, tile, 132);
     // A block for nearly every multiprocessor, unless sums would take longer; none is divided where there are many.
     for (m, n, k, tile, want) in [
-        (16, 4096, 14336, Tile::few(Capability(90)), 4),
-        (16, 28672, 4096, Tile::few(Capability(90)), 1),
+        (16, 4096, 14336, Tile::FEW_BLOCKS, 8),
+        (16, 28672, 4096, Tile::FEW_BLOCKS, 1),
+        (16, 4096, 14336, Tile::FEW_DENSE, 8),
+        (16, 28672, 4096, Tile::FEW_DENSE, 1),
+        (64, 6144, 4096, Tile::FEW_DENSE, 5),
         (512, 4096, 14336, Tile::WIDE, 2),
         (512, 28672, 4096, Tile::WIDE, 1),
         (4096, 4096, 4096, Tile::WIDE, 1),

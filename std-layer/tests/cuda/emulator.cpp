@@ -111,7 +111,7 @@ static std::set<std::string> launched;
 static u32 launches;
 static int sticky, kernel_starts, early_starts, graph_starts, graph_ends;
 // Bytes of shared memory that a block can have.
-static int most_shared() { return (settings["capability"] == 90 ? 227 : 99) << 10; }
+static int most_shared() { return (settings["capability"] == 90 || settings["capability"] == 100 ? 227 : 99) << 10; }
 bool by_shuffles() { return launches % 8 == 3; }
 
 // Work in the order in which it was queued, and how many pieces of it were queued and done.

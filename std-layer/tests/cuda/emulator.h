@@ -125,11 +125,10 @@ DEVICE Quad load16(const void* p) { emu::aligned(p, 16); Quad q; memcpy(&q, p, 1
 DEVICE Quad load_once(const void* p) { return load16(p); }
 DEVICE void store16(void* p, const Quad& q) { emu::aligned(p, 16); emu::wrote(p); memcpy(p, &q, 16); }
 // Later than it seems: what reads without waiting reads old bytes.
-void copy_async(void* to, const void* from);
-DEVICE void copy_async(void* to, const void* from, bool there) {
-    static const Quad zeros = {};
-    copy_async(to, there ? from : &zeros);
-}
+void copy_async(void* to, const void* from, u32 bytes = 16);
+static const Quad ZEROS = {};
+DEVICE void copy_async(void* to, const void* from, bool there) { copy_async(to, there ? from : &ZEROS); }
+DEVICE void copy_word(void* to, const void* from, bool there) { copy_async(to, there ? from : &ZEROS, 4u); }
 void copy_commit();
 void emu_copy_wait(u32 n);
 template <int N> DEVICE void copy_wait() { emu_copy_wait(N); }

@@ -23,7 +23,7 @@ u64 blocks;
 static constexpr u32 MOST = 1024;
 static constexpr size_t STACK = 256 << 10;
 
-struct Copy { void* to; const void* from; u32 group; };
+struct Copy { void* to; const void* from; u32 bytes, group; };
 // What a switch needs of a thread.
 struct Place {
     void* sp;
@@ -222,20 +222,20 @@ bool emu::has_waited() { return fibers[current].waited; }
 void wait_for_inputs() { emu::fibers[emu::current].waited = true; }
 
 // Moves bytes no earlier than they are waited for.
-void copy_async(void* to, const void* from) {
-    emu::aligned(to, 16);
-    emu::aligned(from, 16);
+void copy_async(void* to, const void* from, u32 bytes) {
+    emu::aligned(to, bytes);
+    emu::aligned(from, bytes);
     emu::Fiber& f = emu::fibers[emu::current];
-    f.copies.push_back({to, from, f.group});
+    f.copies.push_back({to, from, bytes, f.group});
     emu::wrote(to);
-    memset(to, 0xff, 16);
+    memset(to, 0xff, bytes);
 }
 void copy_commit() { emu::fibers[emu::current].group++; }
 void emu_copy_wait(u32 n) {
     emu::Fiber& f = emu::fibers[emu::current];
     std::vector<emu::Copy> left;
     for (const emu::Copy& c : f.copies)
-        if (c.group + n < f.group) emu::wrote(c.to), memcpy(c.to, c.from, 16);
+        if (c.group + n < f.group) emu::wrote(c.to), memcpy(c.to, c.from, c.bytes);
         else left.push_back(c);
     f.copies = left;
 }

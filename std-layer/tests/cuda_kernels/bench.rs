@@ -149,7 +149,7 @@ fn step(
     mut run: impl FnMut(usize, Split<'_>, &mut Buffer<f32>) -> Result<(), CudaError>,
 ) -> Outcome {
     let mut y = Buffer::<f32>::new(context(), m * n).map_err(text)?;
-    let parts = gpu.ops.gemm_parts(m, n, k);
+    let parts = gpu.ops.gemm_parts((m, n, k), m <= 64 && name != "bf16");
     let mut room = Buffer::<f32>::new(context(), parts * m * n).map_err(text)?;
     let turns = ROUND.div_ceil(size);
     let all = || (0..turns).try_for_each(|i| run(i, Split { parts, room: room.view_mut() }, &mut y));

@@ -170,12 +170,19 @@ pub fn dense_trials(trials: &mut Trials) {
     trials.push(trial("gemm_split_bf16", dense_split::<bf16, f32>));
 }
 
+/// Those of few rows with weights in blocks.
+pub fn few_trials(trials: &mut Trials) {
+    for format in quant::formats() {
+        trials.push(trial(format!("qgemm_few_{format}"), move || quantised_few(format)));
+    }
+}
+
 pub fn trials(trials: &mut Trials) {
     dense_trials(trials);
+    few_trials(trials);
     trials.push(trial("gemm_refusals", refusals));
     for format in quant::formats() {
         trials.push(trial(format!("qgemm_f16_{format}"), move || quantised::<f16, f16>(format)));
         trials.push(trial(format!("qgemm_bf16_{format}"), move || quantised::<bf16, f32>(format)));
-        trials.push(trial(format!("qgemm_few_{format}"), move || quantised_few(format)));
     }
 }

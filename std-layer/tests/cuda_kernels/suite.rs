@@ -191,8 +191,12 @@ pub fn main() {
     // Kinds of GPUs differ in how tiles are multiplied.
     for kind in 1..if on_a_gpu() { 1 } else { KINDS } {
         KIND.set(kind);
-        prefill::trials(&mut trials);
         gemm::dense_trials(&mut trials);
+        if brief() {
+            prefill::trials(&mut trials);
+        } else {
+            gemm::few_trials(&mut trials);
+        }
     }
     let everything = !brief() && args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);

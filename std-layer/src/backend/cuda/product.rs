@@ -79,7 +79,8 @@ impl<'a> Lowering<'a> {
         };
         // Parts of the columns, and elements of all their results.
         let split = |matrix: &Matrix| {
-            let parts = gpu.ops.gemm_parts(m, matrix.rows, matrix.cols);
+            let blocks = matches!(matrix.way(exact, m, half), Way::Qgemm(_));
+            let parts = gpu.ops.gemm_parts((m, matrix.rows, matrix.cols), blocks);
             (parts, if parts > 1 { parts * m * matrix.rows } else { 0 })
         };
         for matrix in product.matrices.iter().filter(|matrix| divided(matrix)) {

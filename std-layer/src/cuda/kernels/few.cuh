@@ -22,6 +22,16 @@ typedef FewTiles<32, 64, 96 << 10> Few;
 typedef FewTiles<32, 32, 64 << 10> Few;
 #endif
 
+// A block's results meet in shared memory, by rows, with four numbers between them, so that lanes write to different banks.
+template <class Tiles> static constexpr u32 Y_PITCH = Tiles::COLUMNS + 4;
+template <class Tiles> DEVICE void put_rows(const GemmArgs& a, const Segment& own) {
+    sync_block();
+    for (u32 i = thread(); i < (own.end - own.first) * Tiles::COLUMNS; i += Tiles::THREADS) {
+        const u32 row = i / Tiles::COLUMNS, column = i % Tiles::COLUMNS, n = block_y() * Tiles::COLUMNS + column;
+        if (n < a.n) store_as(a.y, (static_cast<u64>(block_z()) * a.m + own.first + row) * a.n + n, shared<f32>()[row * Y_PITCH<Tiles> + column], a.type);
+    }
+}
+
 // The rows of W that a lane has, which lie eight apart; those that do not exist are like the last one.
 DEVICE u32 few_row(u32 n, u32 r) { return least(block_y() * Few::COLUMNS + warp() % (Few::COLUMNS / 16) * 16 + lane() / 4 + 8 * r, n - 1); }
 // Of the eight groups of 32 columns of a piece, the first that the warp has.
@@ -38,8 +48,8 @@ template <class T> struct Dense<T, Few> {
     Quad held[2][4];
 
     static DEVICE u32 order(u32 chunk) { return chunk; }
-    DEVICE Dense(const GemmArgs& a, u32 matrix) : a(a) {
-        for (u32 r = 0; r < 2; r++) row[r] = static_cast<const T*>(a.w) + (static_cast<u64>(matrix) * a.n + few_row(a.n, r)) * a.k + few_part() * 32 + lane() % 4 * 8;
+    DEVICE Dense(const GemmArgs& a, const Segment& own) : a(a) {
+        for (u32 r = 0; r < 2; r++) row[r] = static_cast<const T*>(a.w) + (static_cast<u64>(own.matrix) * a.n + few_row(a.n, r)) * a.k + few_part() * 32 + lane() % 4 * 8;
     }
     DEVICE void start(u32) {}
     DEVICE void copy(u8*) {}
@@ -71,8 +81,8 @@ template <class T, class F> struct Blocks<T, Few, F> {
     u32 left, low[2];
 
     static DEVICE u32 order(u32 chunk) { return chunk / 16 * 16 + chunk % 4 * 4 + chunk / 4 % 4; }
-    DEVICE Blocks(const GemmArgs& a, u32 matrix) : a(a), left(static_cast<u32>(a.row_bytes)) {
-        const u8* w = static_cast<const u8*>(a.w) + matrix * (a.n * a.row_bytes);
+    DEVICE Blocks(const GemmArgs& a, const Segment& own) : a(a), left(static_cast<u32>(a.row_bytes)) {
+        const u8* w = static_cast<const u8*>(a.w) + own.matrix * (a.n * a.row_bytes);
         next = w + least(block_y() * Few::COLUMNS + thread() / 4, a.n - 1) * a.row_bytes;
         for (u32 r = 0; r < 2; r++) low[r] = static_cast<u32>(reinterpret_cast<u64>(w)) + few_row(a.n, r) * static_cast<u32>(a.row_bytes);
     }
@@ -175,30 +185,22 @@ template <class T, class W> DEVICE void gemm(const GemmArgs& a, const Segment& o
                 }
         }
     }
-    // Sums of the other half of pieces.
+    // Half of the warps have sums of one half of pieces, and the others of the other.
     static constexpr u32 HALF = Few::THREADS / 2;
-    Pack<f32>* meeting = shared<Pack<f32>>() + thread() % HALF;
+    const bool second = thread() >= HALF;
+    const auto put = [&] {
+        f32* y = shared<f32>() + 2 * t * Y_PITCH<Few> + warp() % (HALF / 32) * 16 + g;
+#pragma unroll
+        for (u32 i = 0; i < 8 * TALL; i++) {
+            f32& to = y[(i / 4 * 8 + i % 2) * Y_PITCH<Few> + i / 2 % 2 * 8];
+            const f32 sum = acc[i / 8][i / 4 % 2][i % 4];
+            to = second ? sum : sum + to;
+        }
+    };
     copy_wait<0>();
     sync_block();
-#pragma unroll
-    for (u32 i = 0; i < TALL; i++)
-#pragma unroll
-        for (u32 j = 0; j < 2; j++)
-            if (thread() >= HALF && i < tall) store_pack(meeting[(i * 2 + j) * HALF].at, acc[i][j]);
+    if (second) put();
     sync_block();
-    if (thread() >= HALF) return;
-    const u32 n = block_y() * Few::COLUMNS + warp() * 16 + g;
-#pragma unroll
-    for (u32 i = 0; i < TALL; i++)
-#pragma unroll
-        for (u32 j = 0; j < 2; j++) {
-            if (i >= tall) break;
-            f32 more[4];
-            load_pack(more, meeting[(i * 2 + j) * HALF].at);
-#pragma unroll
-            for (u32 r = 0; r < 4; r++) {
-                const u32 m = own.first + 16 * i + 8 * j + 2 * t + r % 2;
-                if (m < own.end && n + r / 2 * 8 < a.n) store_as(a.y, (static_cast<u64>(block_z()) * a.m + m) * a.n + n + r / 2 * 8, acc[i][j][r] + more[r], a.type);
-            }
-        }
+    if (!second) put();
+    put_rows<Few>(a, own);
 }

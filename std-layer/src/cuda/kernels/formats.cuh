@@ -388,20 +388,23 @@ FORMAT(Nvfp4, 64, 36, 16, 0)
     }
 };
 
+// Codes as numbers, all of which are MORE than the code without ZERO.
+template <class F> struct Code {
+    // Where zeros or offsets are, codes are numbers up to 127.
+    static constexpr bool POSITIVE = F::ZERO != 0 || F::OFFSETS;
+    static constexpr f32 MORE = POSITIVE ? 128 + F::ZERO : 32768 + 128;
+    // The k-th of four: in a mantissa, behind 128, or with its sign behind 2^15 + 128.
+    static DEVICE f32 number(u32 codes, u32 k) {
+        return from_bits(POSITIVE ? permute(codes, 0x43000000, 0x7044 | k << 8) : permute(codes ^ 0x80808080, 0x47000000, 0x7504 | k << 4));
+    }
+};
+
 // Four weights from their codes, as `dequant` has them.
 template <class F> DEVICE void weights_of(u32 codes, f32 scale, f32 offset, f32 (&w)[4]) {
-    // Where zeros or offsets are, codes are numbers up to 127.
-    constexpr bool unsigned_codes = F::ZERO != 0 || F::OFFSETS;
     for (u32 k = 0; k < 4; k++) {
-        if (unsigned_codes) {
-            // 128 + code in a mantissa. No scale has so many bits that its product with 128 + ZERO would be rounded, so that the product with the code is rounded once.
-            const f32 code = from_bits(permute(codes, 0x43000000, 0x7044 | k << 8));
-            w[k] = fmaf(code, scale, -static_cast<f32>(128 + F::ZERO) * scale);
-        } else {
-            // 2^15 + 128 + code.
-            const f32 code = from_bits(permute(codes ^ 0x80808080, 0x47000000, 0x7504 | k << 4));
-            w[k] = mul_rn(code - (32768 + 128), scale);
-        }
+        const f32 code = Code<F>::number(codes, k);
+        // No scale has so many bits that its product with 128 + ZERO would be rounded, so that the product with the code is rounded once.
+        w[k] = Code<F>::POSITIVE ? fmaf(code, scale, -Code<F>::MORE * scale) : mul_rn(code - Code<F>::MORE, scale);
         if (F::OFFSETS) w[k] = add_rn(w[k], offset);
     }
 }

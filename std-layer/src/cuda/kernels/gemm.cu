@@ -8,7 +8,7 @@ template <class T, class Tiles> struct Dense {
     const T* w;
     struct Held {};
 
-    DEVICE Dense(const GemmArgs& a, u32 matrix) : a(a), w(static_cast<const T*>(a.w) + static_cast<u64>(matrix) * a.n * a.k) {}
+    DEVICE Dense(const GemmArgs& a, const Segment& own) : a(a), w(static_cast<const T*>(a.w) + static_cast<u64>(own.matrix) * a.n * a.k) {}
     DEVICE void copy(T* to, u32 k) { fetch<Tiles, Tiles::COLUMNS>(to, w, block_y() * Tiles::COLUMNS, a.n, k, a.k); }
     DEVICE void begin(Held&, u32) {}
     DEVICE void end(const Held&, T*) {}
@@ -24,7 +24,7 @@ template <class T, class Tiles, class F> struct Blocks {
         f32 scale[GROUPS], offset[GROUPS];
     };
 
-    DEVICE Blocks(const GemmArgs& a, u32 matrix) : a(a), w(static_cast<const u8*>(a.w) + matrix * (a.n * a.row_bytes)) {}
+    DEVICE Blocks(const GemmArgs& a, const Segment& own) : a(a), w(static_cast<const u8*>(a.w) + own.matrix * (a.n * a.row_bytes)) {}
     DEVICE void copy(T*, u32) {}
     DEVICE void begin(Held& held, u32 k) {
         const u32 row = block_y() * Tiles::COLUMNS + thread(), part = k / 32;
@@ -63,22 +63,27 @@ template <class T, class Tiles, class F> struct Blocks {
 
 template <class T, class W, class Tiles> DEVICE void product(const GemmArgs& a, Tiles tiles) {
     const Segment own = segment_of(a.segments, block_x(), Tiles::ROWS, a.m);
-    if (own.first < own.end) gemm<T>(a, own, W(a, own.matrix), tiles);
+    if (own.first < own.end) gemm<T>(a, own, W(a, own), tiles);
 }
 template <class T> struct OfDense {
     const GemmArgs& a;
     template <class Tiles> DEVICE void operator()(Tiles tiles) const { product<T, Dense<T, Tiles>>(a, tiles); }
 };
 
+template <class T, class F> struct OfBlocks {
+    const GemmArgs& a;
+    template <class Tiles> DEVICE void operator()(Tiles tiles) const { product<T, Blocks<T, Tiles, F>>(a, tiles); }
+};
+
 KERNEL(gemm_f16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<f16>{a}); }
 KERNEL(gemm_bf16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<bf16>{a}); }
 // Reads weights before inputs are there, unless it stands in a table which they are: that is an input.
-template <class T, class W> DEVICE void few(const GemmArgs& a) {
+template <class Tiles, class F> DEVICE void few(const GemmArgs& a, F run) {
     if (a.segments) wait_for_inputs();
-    product<T, W>(a, Few());
+    with_few_tiles<Tiles>(run);
 }
-KERNEL_EARLY(gemm_few_f16, GemmArgs, Few::THREADS) { few<f16, Dense<f16, Few>>(a); }
-KERNEL_EARLY(gemm_few_bf16, GemmArgs, Few::THREADS) { few<bf16, Dense<bf16, Few>>(a); }
+KERNEL_EARLY(gemm_few_f16, GemmArgs, MOST_FEW_THREADS) { few<FewDense>(a, OfDense<f16>{a}); }
+KERNEL_EARLY(gemm_few_bf16, GemmArgs, MOST_FEW_THREADS) { few<FewDense>(a, OfDense<bf16>{a}); }
 
 struct GemmJoinArgs {
     const f32* parts;
@@ -98,7 +103,7 @@ KERNEL(gemm_join, GemmJoinArgs, 256) {
 }
 
 #define QGEMM(NAME, F)                                                                          \
-    KERNEL(qgemm_f16_##NAME, GemmArgs, Many::THREADS) { product<f16, Blocks<f16, Many, F>>(a, Many()); }    \
-    KERNEL(qgemm_bf16_##NAME, GemmArgs, Many::THREADS) { product<bf16, Blocks<bf16, Many, F>>(a, Many()); } \
-    KERNEL_EARLY(qgemm_few_bf16_##NAME, GemmArgs, Few::THREADS) { few<bf16, Blocks<bf16, Few, F>>(a); }
+    KERNEL(qgemm_f16_##NAME, GemmArgs, Many::THREADS) { OfBlocks<f16, F>{a}(Many()); }           \
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, Many::THREADS) { OfBlocks<bf16, F>{a}(Many()); }         \
+    KERNEL_EARLY(qgemm_few_bf16_##NAME, GemmArgs, MOST_FEW_THREADS) { few<FewBlocks>(a, OfBlocks<bf16, F>{a}); }
 EACH_FORMAT(QGEMM)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "few.cuh"
+#include "few_wide.cuh"
 #include "wide.cuh"
 
 // A block has 128 x 128 of Y; of its four warps each has 64 x 64. Pieces of 32 columns of X and W
@@ -81,4 +82,16 @@ template <class F> DEVICE void with_tiles(F run) {
 #else
 static constexpr u32 MOST_THREADS = Many::THREADS;
 template <class F> DEVICE void with_tiles(F run) { run(Many()); }
+// Few rows take the same tiles everywhere.
+typedef Few FewDense;
+typedef Few FewBlocks;
 #endif
+
+// Calls `run` with tiles of few rows. The emulator, which is every GPU, has others, too, with other room. Two blocks of `FewDense` have as many registers.
+static constexpr u32 MOST_FEW_THREADS = Few::THREADS;
+template <class Tiles, class F> DEVICE void with_few_tiles(F run) {
+#ifndef __CUDACC__
+    if (emu::now.shared_bytes == Few::BYTES) return run(Few());
+#endif
+    run(Tiles());
+}

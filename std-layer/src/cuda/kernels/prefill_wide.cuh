@@ -86,7 +86,7 @@ template <class C, u32 DIM> struct WidePrefill {
         const u64 v = turned_operand(values, BN * SWIZZLED_ROW * 2);
         wgmma_fence();
 #pragma unroll
-        for (u32 k = 0; k < BN / 16; k++) wgmma_turned(acc, p[k], v + k * (16 * SWIZZLED_ROW / 8), T());
+        for (u32 k = 0; k < BN / 16; k++) wgmma_held<true>(acc, p[k], v + k * (16 * SWIZZLED_ROW / 8), T());
         wgmma_commit();
     }
 

@@ -39,17 +39,17 @@ template <int N> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.
     "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // d += a b, for the four warps of a group together; without `add`, d = a b. Warp w, lane 4 g + t has in d[4 j + 2 i + c] row 16 w + 8 i + g, column
 // 8 j + 2 t + c. The sums are not there before they have been waited for, and must not be touched; nor must what is multiplied.
-// `wgmma`: a is 64 x 16, b COLUMNS x 16, both by rows. `wgmma_turned`: of its 16 rows of a a warp has what `mma` takes, and b is 16 x COLUMNS, by rows.
-#define WGMMA_OF(T, NAME, COLUMNS, COUNT, A, B, C, D, E)                                                                              \
+// `wgmma`: a is 64 x 16, b COLUMNS x 16, both by rows. `wgmma_held`: of its 16 rows of a a warp has what `mma` takes, and if TURNED b is 16 x COLUMNS, by rows.
+#define WGMMA_OF(T, NAME, COLUMNS, COUNT, A, B, C, D, E, F)                                                                            \
     DEVICE void wgmma(f32 (&d)[COUNT], u64 a, u64 b, T, bool add = true) {                                                            \
         asm volatile("{ .reg .pred add; setp.ne.u32 add, " C ", 0; wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME \
                      " {" LIST##COUNT "}, " A ", " B ", add, 1, 1, 0, 0; }"                                                           \
             : SUMS##COUNT : "l"(a), "l"(b), "r"(static_cast<u32>(add)) : "memory");                                                   \
     }                                                                                                                                 \
-    DEVICE void wgmma_turned(f32 (&d)[COUNT], const u32 (&a)[4], u64 b, T) {                                                          \
+    template <bool TURNED> DEVICE void wgmma_held(f32 (&d)[COUNT], const u32 (&a)[4], u64 b, T) {                                     \
         asm volatile("{ .reg .pred add; setp.eq.u32 add, 0, 0; wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME   \
-                     " {" LIST##COUNT "}, {" A ", " B ", " C ", " D "}, " E ", add, 1, 1, 1; }"                                       \
-            : SUMS##COUNT : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");                                           \
+                     " {" LIST##COUNT "}, {" A ", " B ", " C ", " D "}, " E ", add, 1, 1, " F "; }"                                   \
+            : SUMS##COUNT : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED ? 1 : 0) : "memory");                      \
     }
 // `wgmma_finish` waits until at most N groups are under way; from here on sums of the others can be used. `in_order` says that what has been made of sums is made
 // before what comes next: else the compiler moves it behind a wait for other sums.
@@ -61,9 +61,9 @@ template <int N> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.
         wgmma_wait<N>();                                 \
         in_order(d);                                     \
     }
-WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36")
-WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68")
-WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
+WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37")
+WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69")
+WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 #endif
 
 #ifdef HAS_WGMMA
@@ -72,7 +72,7 @@ WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
 DEVICE u64 operand(const void* first) {
     return static_cast<u64>(1) << 62 | static_cast<u64>(8 * SWIZZLED_ROW * 2 >> 4) << 32 | 1 << 16 | (shared_address(first) & 0x3ffff) >> 4;
 }
-// The same for b of `wgmma_turned`, from a multiple of 16 of its rows on: 64 columns lie as a row, and the next 64 of all rows are `further` bytes behind.
+// The same for b that is turned, from a multiple of 16 of its rows on: 64 columns lie as a row, and the next 64 of all rows are `further` bytes behind.
 DEVICE u64 turned_operand(const void* first, u32 further) {
     return static_cast<u64>(1) << 62 | static_cast<u64>(8 * SWIZZLED_ROW * 2 >> 4) << 32 | static_cast<u64>(further >> 4) << 16 | (shared_address(first) & 0x3ffff) >> 4;
 }

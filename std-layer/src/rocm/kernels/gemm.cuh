@@ -25,7 +25,11 @@ template <u32 ROWS_> struct Narrow {
 };
 typedef Narrow<128> Many;
 typedef Narrow<32> Few;
+typedef Few FewDense;
+typedef Few FewBlocks;
+static constexpr u32 MOST_FEW_THREADS = THREADS;
 template <class F> DEVICE void with_tiles(F run) { run(Many()); }
+template <class Tiles, class F> DEVICE void with_few_tiles(F run) { run(Tiles()); }
 
 #ifdef __GFX9__
 // Two waves fit a unit for vectors if neither takes more than half of its 512 registers.

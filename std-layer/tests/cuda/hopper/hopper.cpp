@@ -79,7 +79,7 @@ static void add(f32* sums, const Product& p) {
     const u32 g = current % 32 / 4, column = current % 4 * 2;
     f32 left[2][16], right[2][16];
     for (u32 i = 0; i < 2; i++)
-        if (p.turned) memcpy(left[i], p.left[i], sizeof left[i]);
+        if (p.held) memcpy(left[i], p.left[i], sizeof left[i]);
         else row_of(left[i], p, p.a, current / 32 % 4 * 16 + 8 * i + g);
     for (u32 j = 0; j < p.columns / 8; j++) {
         columns_of(right, p, j * 8 + column);
@@ -93,7 +93,7 @@ static void add(f32* sums, const Product& p) {
 }
 
 static bool same(const Product& x, const Product& y) {
-    return x.columns == y.columns && x.add == y.add && x.turned == y.turned && x.a == y.a && x.b == y.b && x.half == y.half && x.group == y.group;
+    return x.columns == y.columns && x.add == y.add && x.held == y.held && x.turned == y.turned && x.a == y.a && x.b == y.b && x.half == y.half && x.group == y.group;
 }
 
 void multiply(f32* d, const Product& made) {
@@ -106,7 +106,7 @@ void multiply(f32* d, const Product& made) {
     product.group = t.group;
     // The first one to come has waited for none of the others since their last barrier.
     if (t.count == g.products.size()) {
-        for (u32 i = 0; i < 64 * 2 && !product.turned; i++)
+        for (u32 i = 0; i < 64 * 2 && !product.held; i++)
             if (!is_visible(chunk_of(product.a, i / 2, i % 2))) fail("a left operand that was not written, or without a fence");
         for (u32 i = 0; i < product.columns * 2; i++) {
             const u8* chunk = product.turned ? turned_chunk_of(product.b, i % 16, i / 16) : chunk_of(product.b, i / 2, i % 2);

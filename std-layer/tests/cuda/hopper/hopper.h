@@ -5,7 +5,7 @@ namespace emu {
 // A product by `wgmma`: of all threads of a group the same, apart from what lanes have of the left operand themselves.
 struct Product {
     u32 columns;
-    bool add, turned;
+    bool add, held, turned;
     // Where the operands are; what lanes have of the left one as rows `lane / 4` and that + 8, if that is not in shared memory.
     u64 a, b;
     f32 left[2][16];
@@ -25,10 +25,10 @@ void wgmma_fence();
 void wgmma_commit();
 template <int N> DEVICE void wgmma_wait() { emu::wait_for_products(N); }
 template <class T, u32 N> DEVICE void wgmma(f32 (&d)[N], u64 a, u64 b, T, bool add = true) {
-    emu::multiply(d, {2 * N, add, false, a, b, {}, std::is_same_v<T, f16>, 0});
+    emu::multiply(d, {2 * N, add, false, false, a, b, {}, std::is_same_v<T, f16>, 0});
 }
-template <class T, u32 N> DEVICE void wgmma_turned(f32 (&d)[N], const u32 (&a)[4], u64 b, T) {
-    emu::Product product = {2 * N, true, true, 0, b, {}, std::is_same_v<T, f16>, 0};
+template <bool TURNED, class T, u32 N> DEVICE void wgmma_held(f32 (&d)[N], const u32 (&a)[4], u64 b, T) {
+    emu::Product product = {2 * N, true, true, TURNED, 0, b, {}, std::is_same_v<T, f16>, 0};
     const u32* all = emu::exchange_wave(32, a, 4);
     for (u32 i = 0; i < 16; i++)
         for (u32 h = 0; h < 2; h++) {
