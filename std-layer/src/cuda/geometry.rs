@@ -323,29 +323,19 @@ impl Tile {
         Self { rows, columns, depth: 256, threads: 4 * columns, shared: kib << 10, at_once: 1 }
     }
 
-    /// Of few rows, by `wgmma`, with dense weights: four pieces of 64 columns, which start at a multiple of 1024 bytes.
-    pub(crate) const FEW_DENSE: Self = Self {
-        rows: 64,
-        columns: 128,
-        depth: 64,
-        threads: 256,
-        shared: 4 * (64 + 128) * 64 * size_of::<u16>() + 1024,
-        at_once: 2,
-    };
+    /// By `wgmma`, with dense weights: from four pieces of 64 columns, which start at a multiple of 1024 bytes.
+    const fn wgmma(rows: usize, columns: usize, at_once: usize) -> Self {
+        let shared = 4 * (rows + columns) * 64 * size_of::<u16>() + 1024;
+        Self { rows, columns, depth: 64, threads: 256, shared, at_once }
+    }
+    /// Of many rows.
+    pub(crate) const WIDE: Self = Self::wgmma(128, 256, 1);
+    /// Of few rows.
+    pub(crate) const FEW_DENSE: Self = Self::wgmma(64, 128, 2);
 
-    /// The same with weights in blocks, as many pieces of 256 columns as find room.
+    /// Of few rows with weights in blocks: as many pieces of 256 columns as find room.
     pub(crate) const FEW_BLOCKS: Self =
         Self { rows: 64, columns: 256, depth: 256, threads: 512, shared: 226 << 10, at_once: 1 };
-
-    /// By `wgmma`: 128 x 256, from four pieces of 64 columns, which start at a multiple of 1024 bytes.
-    pub(crate) const WIDE: Self = Self {
-        rows: 128,
-        columns: 256,
-        depth: 64,
-        threads: 256,
-        shared: 4 * (128 + 256) * 64 * size_of::<u16>() + 1024,
-        at_once: 1,
-    };
 }
 
 /// Matrix products: a block computes a tile. The blocks along z divide the columns.
