@@ -388,6 +388,9 @@ class Writer:
     def matrix(self, name, rows, cols, kind, count=None):
         """A rows x cols matrix, or `count` of them, scaled as trained ones are: outputs keep the size of inputs."""
         scale, shape = cols**-0.5, (rows, cols) if count is None else (count, rows, cols)
+        if kind in BLOCKS and cols % gguf.GGML_QUANT_SIZES[kind][0]:
+            # Rows without whole blocks, such as those of latent attention.
+            kind = Type.Q8_0
         if kind in BLOCKS:
             blocks = self.blocks((count or 1) * rows, cols, kind, scale)
             self.file.add_tensor(name, blocks.reshape(*shape[:-1], -1), raw_dtype=kind)

@@ -185,7 +185,7 @@ impl<'a, 'm> Theirs<'a, 'm> {
     fn time(&mut self) -> Outcome<f64> {
         match self.phase {
             Phase::Prompt => self.peer.clear(),
-            Phase::Generate => self.peer.truncate(self.prompt.len())?,
+            Phase::Generate => self.peer.rewind(self.prompt)?,
         }
         let started = Instant::now();
         match self.phase {

@@ -102,15 +102,17 @@ impl<'m> Llama<'m> {
         unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.context), true) }
     }
 
-    /// Forgets all but the first `positions` tokens.
-    pub fn truncate(&mut self, positions: usize) -> Outcome {
+    /// Goes back to behind `text`, which is how the context's text begins. States of recurrent layers do not go back: there it reads the text again.
+    pub fn rewind(&mut self, text: &[u32]) -> Outcome {
         // SAFETY: the context exists.
-        let done =
-            unsafe { sys::llama_memory_seq_rm(sys::llama_get_memory(self.context), 0, positions as i32, -1) };
+        let done = unsafe {
+            sys::llama_memory_seq_rm(sys::llama_get_memory(self.context), 0, text.len() as i32, -1)
+        };
         if done {
             return Ok(());
         }
-        Err(Failure::Failed(format!("llama.cpp cannot forget what follows {positions} tokens")))
+        self.clear();
+        self.extend(text)
     }
 
     /// Continues by these tokens; logits are those of the last one.

@@ -389,12 +389,12 @@ impl Config {
     pub(super) fn with_sizes_of(&self, layer: usize) -> Cow<'_, Self> {
         let of = self.layer[layer];
         let local = self.local_heads.is_some() && of.window.is_some();
-        if !local && of.intermediate.is_none() {
+        let values_are_keys = self.values_are_keys && of.window.is_none();
+        if !local && of.intermediate.is_none() && values_are_keys == self.values_are_keys {
             return Cow::Borrowed(self);
         }
         let KvHeads { count: kv_heads, dim: head_dim } = self.heads_of(layer);
         let intermediate = of.intermediate.unwrap_or(self.intermediate);
-        let values_are_keys = self.values_are_keys && of.window.is_none();
         Cow::Owned(Self { kv_heads, head_dim, values_are_keys, intermediate, ..self.clone() })
     }
 

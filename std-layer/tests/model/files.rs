@@ -23,7 +23,7 @@ fn tensors_do_not_share_bytes() {
 /// Files that are cut short anywhere, or have any byte of their header changed: an error or a model, but never a panic.
 #[test]
 fn damaged_files_are_refused() {
-    for name in architectures() {
+    for (number, name) in architectures().enumerate() {
         let draft = Draft::of(name);
         let bytes = draft.bytes();
         let [header, end] = draft.data();
@@ -35,13 +35,12 @@ fn damaged_files_are_refused() {
             assert!(open(&bytes[..len]).is_err(), "{len} of {end} bytes");
         }
         let mut changed = AlignedVec::from_slice(&bytes);
+        // Every byte, to one of three values: architectures, most of whose keys are alike, take turns.
         for at in 0..header {
-            for value in [0, 0xff, bytes[at] ^ 4] {
-                changed[at] = value;
-                if let Ok(model) = Model::from_bytes(&changed) {
-                    model.weights().unwrap();
-                    assert!(model.config().layers * 9 <= 200);
-                }
+            changed[at] = [0, 0xff, bytes[at] ^ 4][(at + number) % 3];
+            if let Ok(model) = Model::from_bytes(&changed) {
+                model.weights().unwrap();
+                assert!(model.config().layers * 9 <= 200);
             }
             changed[at] = bytes[at];
         }

@@ -41,6 +41,28 @@ fn heads_of_layers() {
     assert!(
         matches!(refused(&draft), ModelError::MissingTensor { name, .. } if name == "blk.3.attn_v.weight")
     );
+    // Heads of all layers may be alike: four of 8 elements here. Those with a window still have values.
+    let mut draft = Draft::of("gemma4");
+    draft.set_array(KV_HEADS, ValueType::U32, &[Value::U32(4); 7]);
+    for key in ["key_length", "value_length"] {
+        draft.set(&format!("gemma4.attention.{key}"), Value::U32(8));
+    }
+    for (name, n) in [("q", 32), ("k", 32), ("q_norm", 8), ("k_norm", 8)] {
+        let tensor =
+            draft.tensors.iter_mut().find(|t| t.name == format!("blk.5.attn_{name}.weight")).unwrap();
+        *tensor.dims.last_mut().unwrap() = n;
+    }
+    let output = draft.tensors.iter_mut().find(|t| t.name == "blk.5.attn_output.weight").unwrap();
+    output.dims[0] = 32;
+    let c = config(&draft);
+    assert_eq!((c.local_heads, [0, 5].map(|layer| c.heads_of(layer))), (None, [of(4, 8); 2]));
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    let w = model.weights().unwrap();
+    assert_eq!(
+        [4, 5].map(|layer: usize| w.layers[layer].v.format() == w.layers[layer].k.format()),
+        [false, true]
+    );
     // Other architectures know nothing of this.
     let mut draft = Draft::of("llama");
     draft.set_array("llama.attention.head_count_kv", ValueType::U32, &[Value::U32(2); 7]);

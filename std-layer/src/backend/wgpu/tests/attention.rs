@@ -76,11 +76,10 @@ fn attention_over_pages() {
     let kinds = [(KvType::F16, 2e-3), (KvType::F32, 2e-5), (KvType::Bf16, 2e-2)];
     if let Some(gpu) = gpus.last() {
         for (number, case) in CASES.iter().enumerate() {
-            // Compiling shaders takes most of the time: some cases with every type of cache.
-            for (kind, bound) in kinds.into_iter().take(if number < 4 { 3 } else { 1 }) {
-                // Those of the last ones in turn with norms and without.
-                for norm in [false, true].into_iter().filter(|&norm| number < 8 || norm == (number % 2 == 0))
-                {
+            // Compiling shaders takes most of the time: the first `all` cases take each of some choices, the others one in turn.
+            let takes = |choice: usize, of: usize, all: usize| number < all || number % of == choice;
+            for (_, (kind, bound)) in kinds.into_iter().enumerate().filter(|&(i, _)| takes(i, 3, 2)) {
+                for norm in [true, false].into_iter().filter(|&norm| takes(usize::from(!norm), 2, 2)) {
                     // Sinks have nothing to do with the type of the cache.
                     let sinks = norm && kind == KvType::F16 && number % 2 == 0;
                     // Nor have gates.
@@ -91,9 +90,8 @@ fn attention_over_pages() {
             }
             // Nor has what is seen, or linear biases. Windows are for what sees no later positions.
             let whole = if case.window == 0 { Sight::Whole } else { Sight::Before };
-            for (sight, slopes) in
-                [(whole, number % 2 == 0 || case.window > 0), (Sight::Path, number % 3 == 0)]
-            {
+            let sights = [(whole, number % 2 == 0 || case.window > 0), (Sight::Path, number % 3 == 0)];
+            for (_, (sight, slopes)) in sights.into_iter().enumerate().filter(|&(i, _)| takes(i, 2, 4)) {
                 let with = With { norm: false, gates: false, sinks: number % 4 == 1, slopes, sight };
                 attention(gpu, case, KvType::F32, with, 2e-5, &format!("case {number}, {with:?}"));
             }
