@@ -8,6 +8,10 @@ use gllm_kernels_core::{
     Kernels, Op, Operand, Precision, Prefetcher, QuantFormat, StorePolicy,
 };
 
+/// Private to the library.
+#[path = "../src/isa/detect/amd.rs"]
+mod amd;
+
 #[test]
 fn detection_gives_one_answer_to_everybody() {
     let first = Caps::detect();
@@ -249,4 +253,13 @@ fn the_prefetcher_can_be_chosen() {
         assert_eq!((chosen.features(), chosen.caches()), (caps.features(), caps.caches()));
         assert_eq!(Kernels::<f32>::with(chosen).caps().prefetcher(), p);
     }
+}
+
+#[test]
+fn signatures_of_amd() {
+    // Genoa, Raphael, Phoenix and Bergamo.
+    assert!([0xa1_0f11, 0xa6_0f12, 0xa7_0f41, 0xaa_0f02].into_iter().all(amd::is_zen_4));
+    // Milan, Vermeer, Rembrandt and Cezanne are Zen 3; Rome is Zen 2, and Turin Zen 5.
+    let others = [0xa0_0f11, 0xa2_0f10, 0xa4_0f41, 0xa5_0f00, 0x83_0f10, 0xb0_0f21];
+    assert!(!others.into_iter().any(amd::is_zen_4));
 }

@@ -4,6 +4,8 @@ use crate::caps::Caps;
 
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod amd;
 #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_os = "none"))))]
 mod unknown;
 #[cfg(target_arch = "x86_64")]

@@ -4,6 +4,7 @@ use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
 use spin::mutex::SpinMutex;
 
+use super::amd::is_zen_4;
 use crate::caps::{CacheSizes, Caps, Features, Prefetcher};
 
 /// CPUID, or zeros if the CPU does not know the leaf.
@@ -120,16 +121,12 @@ fn caches() -> CacheSizes {
     c
 }
 
-/// By vendor: leaf 0 spells its name in ebx, edx, ecx. Of AMD's CPUs, those of family 19h with AVX-512 are Zen 4.
+/// By vendor: leaf 0 spells its name in ebx, edx, ecx.
 fn prefetcher() -> Prefetcher {
     let r = leaf(0, 0);
     let name = [r.ebx, r.edx, r.ecx].map(u32::to_le_bytes);
     match name.as_flattened() {
-        b"AuthenticAMD" | b"HygonGenuine" => {
-            let signature = leaf(1, 0).eax;
-            let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
-            Prefetcher::Sequential { fills: family == 0x19 && bit(leaf(7, 0).ebx, 16) }
-        }
+        b"AuthenticAMD" | b"HygonGenuine" => Prefetcher::Sequential { fills: is_zen_4(leaf(1, 0).eax) },
         _ => Prefetcher::PerPage,
     }
 }
