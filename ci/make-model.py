@@ -344,6 +344,13 @@ KEYS = {
     "cohere2": {"attention.sliding_window": 4096, "logit_scale": 0.25},
     "gemma4": {"attention.sliding_window": 1024, "final_logit_softcapping": 30.0},
     "nemotron_h_moe": {"expert_shared_count": 1, "expert_shared_feed_forward_length": 512, "expert_weights_norm": True, "expert_weights_scale": 2.5},
+    "deepseek2": {
+        "leading_dense_block_count": 1,
+        "expert_shared_count": 1,
+        "expert_weights_norm": True,
+        "expert_weights_scale": 2.5,
+        "expert_gating_func": 2,
+    },
     "lfm2": {"shortconv.l_cache": 3},
     "lfm2moe": {"shortconv.l_cache": 3, "leading_dense_block_count": 2, "expert_gating_func": 2},
 }

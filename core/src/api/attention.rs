@@ -3,7 +3,7 @@
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::attention::forms::{self, Places};
+use crate::ops::attention::forms::{self, Places, DECODED_GAP};
 use crate::ops::attention::tile::HIGHEST;
 use crate::ops::attention::{
     AppendArgs, AttendArgs, Attended, Gathered, JoinArgs, KvHead, KvPiece, KV_BLOCK,
@@ -224,7 +224,8 @@ fn attend_sizes(rows: usize, head: KvHead, blocks: usize) -> Result<[usize; 4], 
     let scores = positions.checked_mul(rows).ok_or(overflow)?;
     let room = positions.checked_mul(HIGHEST.min(rows)).ok_or(overflow)?;
     let width = head.values().checked_next_multiple_of(KV_BLOCK).ok_or(overflow)?;
-    let decoded = head.latent.map_or(Some(0), |_| positions.checked_mul(width)).ok_or(overflow)?;
+    let decoded = || positions.checked_mul(width.checked_add(DECODED_GAP)?);
+    let decoded = head.latent.map_or(Some(0), |_| decoded()).ok_or(overflow)?;
     Ok([scores, room, decoded, rows.checked_mul(width).ok_or(overflow)?])
 }
 

@@ -481,19 +481,24 @@ unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Decoded {
     pub(super) values: *mut f32,
-    /// Numbers from one position to the next.
+    /// Numbers of a position.
     pub(super) width: usize,
     /// The positions that are multiplied, counted from the first block's first.
     pub(super) positions: [usize; 2],
 }
 
+/// Numbers between one position's decoded values and the next one's. Widths are powers of two in many models: without a gap the same columns of all
+/// positions would compete for few lines of the first-level cache.
+pub(crate) const DECODED_GAP: usize = KV_BLOCK;
+
 impl Decoded {
     /// Writes the first `n` elements of all keys of these blocks, and zeros behind them.
     ///
     /// # Safety
-    /// Keys of at least as many elements, and room for `width` numbers of each position; the instruction set.
+    /// Keys of at least as many elements, and room for `width + DECODED_GAP` numbers of each position; the instruction set.
     #[inline(always)]
     pub(super) unsafe fn decode<P: Prim<f32>, F: CacheForm<P>>(self, keys: KvBlocks<'_, F::Cell>, n: usize) {
+        let stride = self.width + DECODED_GAP;
         for block in 0..keys.all.len() {
             for (place, first) in (0..KV_BLOCK)
                 .step_by(P::LANES)
@@ -505,9 +510,9 @@ impl Decoded {
                     for (j, v) in square.iter_mut().enumerate().take(P::LANES.min(n.saturating_sub(first))) {
                         *v = F::keys(keys, block, first + j, place);
                     }
-                    let to = self.values.add((block * KV_BLOCK + place) * self.width + first);
+                    let to = self.values.add((block * KV_BLOCK + place) * stride + first);
                     for (p, &v) in transpose::<P>(square).iter().enumerate().take(P::LANES) {
-                        P::store(to.add(p * self.width), v);
+                        P::store(to.add(p * stride), v);
                     }
                 }
             }
@@ -525,14 +530,15 @@ unsafe impl<P: Prim<f32>> Product<P> for Decoded {
     }
     #[inline(always)]
     fn step(&self) -> usize {
-        self.width
+        self.width + DECODED_GAP
     }
     #[inline(always)]
     fn run<const W: usize>(&self, _: usize, col: usize) -> (usize, usize, [*const f32; W]) {
         let [from, end] = self.positions;
         // SAFETY: the values of these positions.
-        let vector =
-            |v: usize| unsafe { self.values.add(from * self.width + col + v * P::LANES).cast_const() };
+        let vector = |v: usize| unsafe {
+            self.values.add(from * (self.width + DECODED_GAP) + col + v * P::LANES).cast_const()
+        };
         (from, end - from, from_fn(vector))
     }
     #[inline(always)]
