@@ -6,6 +6,8 @@ mod exact;
 mod folder;
 #[path = "checkpoint/gpt_oss.rs"]
 mod gpt_oss;
+#[path = "checkpoint/latent.rs"]
+mod latent;
 #[path = "checkpoint/quantised.rs"]
 mod quantised;
 #[path = "checkpoint/refused.rs"]
@@ -74,6 +76,8 @@ fn all() -> Vec<Tiny> {
         Tiny::new("ernie4_5-moe", None),
         Tiny::new("dots1", None),
         Tiny::new("olmoe", None),
+        Tiny::new("deepseek2", None),
+        Tiny::new("mistral4", None),
     ];
     dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }

@@ -143,10 +143,12 @@ const LFM2: Family = Family { recurrent: Recurrent::Convolution, ..QWEN3 };
 const DEEPSEEK2: Family = Family {
     architecture: Architecture::DeepSeek2,
     gguf: "deepseek2",
+    checkpoints: &["deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"],
+    pairs: Some(NEIGHBOURS),
     experts: Mixture::DeepSeek(Scoring::Softmax),
     normalised: false,
     latent: true,
-    ..LLAMA
+    ..DECODER
 };
 /// Layer norms with biases.
 const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
@@ -327,7 +329,12 @@ static FAMILIES: [Family; 57] = [
         ..LLAMA
     },
     DEEPSEEK2,
-    Family { architecture: Architecture::Mistral4, gguf: "mistral4", ..DEEPSEEK2 },
+    Family {
+        architecture: Architecture::Mistral4,
+        gguf: "mistral4",
+        checkpoints: &["mistral4"],
+        ..DEEPSEEK2
+    },
     Family {
         architecture: Architecture::MiniCpm,
         gguf: "minicpm",

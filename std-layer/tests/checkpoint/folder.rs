@@ -6,7 +6,7 @@ use gllm_kernels_std::core::{bf16, f16, QuantFormat};
 use gllm_kernels_std::model::{Config, LayerWeights, Matrix, Model, Recurrence, RecurrentWeights};
 
 use super::tiny::Tiny;
-use super::{gpt_oss, numbers};
+use super::{gpt_oss, latent, numbers};
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -156,8 +156,11 @@ impl Dense {
             if name == "phi3" {
                 all.push(below(at("self_attn.qkv_proj.weight"), &inputs.map(|(_, w, _)| w)));
             }
-            for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3" && layer.recurrent.is_none())
-            {
+            if layer.latent.is_some() {
+                all.extend(latent::tensors(layer, &at("self_attn")));
+            }
+            let apart = name != "phi3" && layer.recurrent.is_none() && layer.latent.is_none();
+            for (name, w, bias) in inputs.into_iter().filter(|_| apart) {
                 let mut x = numbers(w);
                 if is(&["llama", "smollm3", "granite", "minicpm", "arcee"]) && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
@@ -202,7 +205,19 @@ impl Dense {
                 };
                 let router = experts.router;
                 all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
-                for (e, network) in experts.each.iter().enumerate() {
+                let stacked = is(&["mistral4"]);
+                if stacked {
+                    let each = &experts.each;
+                    let gate_up: Vec<_> = each.iter().flat_map(|of| [of.gate.unwrap(), of.up]).collect();
+                    let down: Vec<_> = each.iter().map(|of| of.down).collect();
+                    for (name, parts) in [("gate_up_proj", gate_up), ("down_proj", down)] {
+                        let mut tensor = below(at(&format!("mlp.experts.{name}")), &parts);
+                        let rows = tensor.shape[0] / each.len();
+                        tensor.shape.splice(..1, [each.len(), rows]);
+                        all.push(tensor);
+                    }
+                }
+                for (e, network) in experts.each.iter().enumerate().filter(|_| !stacked) {
                     for (name, w) in names.iter().zip(network.matrices()) {
                         all.push(matrix(at(&format!("{block}.experts.{e}.{name}.weight")), w, numbers(w)));
                     }
@@ -320,6 +335,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("qwen35", _) => "qwen3_5_text",
         ("command-r", _) => "cohere",
         ("hunyuan-dense", _) => "hunyuan_v1_dense",
+        ("deepseek2", _) => "deepseek_v3",
         (name, _) => name,
     };
     let of_experts = tiny.experts.map(|(count, used)| {
@@ -335,9 +351,12 @@ pub fn config(tiny: &Tiny) -> String {
                 r#""num_local_experts":{count},"sliding_window":{},"swiglu_limit":7.0"#,
                 tiny.window
             ),
-            "glm4_moe" | "dots1" => format!(
-                r#""n_routed_experts":{count},"n_shared_experts":2,"moe_intermediate_size":{width},"norm_topk_prob":true,"first_k_dense_replace":1,"n_group":1,"topk_group":1,"routed_scaling_factor":1.0"#
-            ),
+            "glm4_moe" | "dots1" | "deepseek_v3" | "mistral4" => {
+                let [groups, taken] = if kind == "deepseek_v3" { [4, 2] } else { [1, 1] };
+                format!(
+                    r#""n_routed_experts":{count},"n_shared_experts":2,"moe_intermediate_size":{width},"norm_topk_prob":true,"first_k_dense_replace":1,"n_group":{groups},"topk_group":{taken},"routed_scaling_factor":1.0"#
+                )
+            }
             "ernie4_5_moe" => {
                 return format!(
                     r#","moe_k":{used},"moe_num_experts":{count},"moe_num_shared_experts":2,"moe_intermediate_size":{width},"moe_layer_start_index":1,"moe_layer_end_index":-1,"moe_layer_interval":1"#
@@ -388,6 +407,7 @@ pub fn config(tiny: &Tiny) -> String {
             let kinds = r#""layer_types":["linear_attention","full_attention","linear_attention"]"#;
             format!(r#","attn_output_gate":true,{kinds},{sizes}"#)
         }
+        "deepseek2" | "mistral4" => latent::own_keys(tiny),
         "glm4" | "glm4moe" => r#","partial_rotary_factor":0.5"#.to_owned(),
         "exaone4" | "olmo2" => format!(
             r#","sliding_window":{window},"layer_types":["sliding_attention","full_attention","sliding_attention"]"#

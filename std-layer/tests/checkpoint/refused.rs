@@ -19,10 +19,10 @@ fn error_of(tiny: &Tiny, what: &str, change: impl FnOnce(&Folder, String, Vec<De
 }
 
 /// A change of a text, and words of the error.
-type Change = (&'static str, &'static str, &'static [&'static str]);
+pub type Change = (&'static str, &'static str, &'static [&'static str]);
 
 /// Each change in the configuration is an error that says so.
-fn changed_configurations(tiny: &Tiny, cases: &[Change]) {
+pub fn changed_configurations(tiny: &Tiny, cases: &[Change]) {
     for (from, to, says) in cases {
         let said = error_of(tiny, to, |folder, json, tensors| {
             assert!(json.contains(from), "{from}");

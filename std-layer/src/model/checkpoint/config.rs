@@ -1,10 +1,13 @@
 //! A checkpoint's `config.json` as the metadata that GGUF files have, which [`Config`](crate::model::Config) is read from.
 
+use std::ops::Range;
+
 use serde_json::Value as Json;
 
+use super::layout::Layout;
 use crate::gguf::{Value, ValueType, Writer};
-use crate::model::family::{LocalRotation, Mixture, Recurrent, Windows};
-use crate::model::{names, Architecture, Gate};
+use crate::model::family::{Recurrent, Windows};
+use crate::model::{Architecture, Gate};
 
 /// Sizes: their names in both.
 const SIZES: [(&str, &str); 25] = [
@@ -58,7 +61,7 @@ const NUMBERS: [(&str, &str); 14] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 10] = [
+const USUAL: [(&str, &[&str]); 12] = [
     ("use_sliding_window", &["false"]),
     ("use_bidirectional_attention", &["false"]),
     // Bounds of queries, keys and values.
@@ -66,6 +69,9 @@ const USUAL: [(&str, &[&str]); 10] = [
     // Layers without experts among those with them.
     ("decoder_sparse_step", &["1"]),
     ("mlp_only_layers", &["[]"]),
+    ("moe_layer_freq", &["1"]),
+    // Neighbours are rotated by latent attention.
+    ("rope_interleave", &["true"]),
     // StableLM's parallel layers have norms of heads, and Cohere's layers are all parallel.
     ("use_parallel_residual", &["false"]),
     ("use_parallel_block", &["true"]),
@@ -83,29 +89,32 @@ pub(super) struct Told {
     pub(super) tied: Option<bool>,
     /// Divisors of frequencies, and the tensors that GGUF files have them in.
     pub(super) divisors: Divisors,
+    pub(super) layout: Layout,
+    /// The numbers of layers behind the model's, which guess more tokens.
+    pub(super) predictors: Range<u32>,
 }
 
-type Divisors = Vec<(&'static str, Vec<f32>)>;
+pub(super) type Divisors = Vec<(&'static str, Vec<f32>)>;
 
 /// The configuration, with what messages call it.
-struct Source<'j> {
-    json: &'j Json,
-    writer: &'j mut Writer,
-    prefix: &'static str,
+pub(super) struct Source<'j> {
+    pub(super) json: &'j Json,
+    pub(super) writer: &'j mut Writer,
+    pub(super) prefix: &'static str,
 }
 
 impl Source<'_> {
-    fn get(&self, key: &str) -> Option<&Json> {
+    pub(super) fn get(&self, key: &str) -> Option<&Json> {
         self.json.get(key).filter(|value| !value.is_null())
     }
 
-    fn set(&mut self, key: &str, value: Value<'_>) -> Result<(), String> {
+    pub(super) fn set(&mut self, key: &str, value: Value<'_>) -> Result<(), String> {
         let key = format!("{}.{key}", self.prefix);
         self.writer.set(&key, value).map_err(|e| e.to_string())
     }
 
     /// A size: metadata have 32 bits for it.
-    fn size(&self, key: &str) -> Result<Option<u32>, String> {
+    pub(super) fn size(&self, key: &str) -> Result<Option<u32>, String> {
         let size = |value: &Json| value.as_u64().and_then(|n| u32::try_from(n).ok());
         let read = |value| {
             size(value).ok_or_else(|| format!("{key} is {value}: it must be a whole number below 2^32"))
@@ -114,13 +123,13 @@ impl Source<'_> {
     }
 
     /// A number of the configuration, or of an object in it.
-    fn number(of: &Json, key: &str) -> Result<Option<f64>, String> {
+    pub(super) fn number(of: &Json, key: &str) -> Result<Option<f64>, String> {
         let read =
             |value: &Json| value.as_f64().ok_or_else(|| format!("{key} is {value}: it must be a number"));
         of.get(key).filter(|value| !value.is_null()).map(read).transpose()
     }
 
-    fn positive(of: &Json, key: &str) -> Result<f64, String> {
+    pub(super) fn positive(of: &Json, key: &str) -> Result<f64, String> {
         let number = Self::number(of, key)?.filter(|&x| x > 0.0 && x.is_finite());
         number.ok_or_else(|| format!("{key} is missing, or is no positive number"))
     }
@@ -135,51 +144,6 @@ impl Source<'_> {
             Some((key, found)) if found.as_str() != Some(expected) => {
                 Err(format!("{key} is {found}: only {expected:?} is supported"))
             }
-            _ => Ok(()),
-        }
-    }
-
-    /// How wide an expert is, and whether scores are normalised: what the library assumes where nothing is said is not what GGUF files mean.
-    fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
-        const NORMALISED: &str = "norm_topk_prob";
-        let kind = &architecture.family().experts;
-        let width = match kind {
-            Mixture::No | Mixture::Some | Mixture::Normed => return Ok(()),
-            Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
-            Mixture::Wide | Mixture::Biased => "intermediate_size",
-        };
-        let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
-        self.set("expert_feed_forward_length", Value::U32(size))?;
-        if *kind == Mixture::Biased {
-            return Ok(());
-        }
-        if architecture == Architecture::Ernie45Moe {
-            return self.experts_of_ernie(size);
-        }
-        let normalised = match self.get(NORMALISED) {
-            None => false,
-            Some(Json::Bool(normalised)) => *normalised,
-            Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
-        };
-        self.set("expert_weights_norm", Value::Bool(normalised))
-    }
-
-    /// What is not a key of its own in GGUF files, or has no place there, where experts are `width` wide.
-    fn experts_of_ernie(&mut self, width: u32) -> Result<(), String> {
-        const SHARED: &str = "moe_num_shared_experts";
-        const END: &str = "moe_layer_end_index";
-        let all = self.size(SHARED)?.unwrap_or(0).checked_mul(width);
-        let all =
-            all.ok_or_else(|| format!("{SHARED} times the {width} elements of an expert is 2^32 or more"))?;
-        self.set("expert_shared_feed_forward_length", Value::U32(all))?;
-        if let Some(step) = self.size("moe_layer_interval")? {
-            self.set("interleave_moe_layer_step", Value::U32(step))?;
-        }
-        let last = self.size("num_hidden_layers")?.map_or(-1, |layers| i64::from(layers) - 1);
-        match self.get(END) {
-            Some(end) if ![Some(-1), Some(last)].contains(&end.as_i64()) => Err(format!(
-                "{END} is {end}: layers without experts behind those with them are not supported"
-            )),
             _ => Ok(()),
         }
     }
@@ -201,199 +165,13 @@ impl Source<'_> {
     }
 
     /// The elements of a head.
-    fn head_dim(&self) -> Result<u32, String> {
+    pub(super) fn head_dim(&self) -> Result<u32, String> {
         let heads = self.size("num_attention_heads")?.filter(|&heads| heads > 0);
         match (self.size("head_dim")?, self.size("hidden_size")?, heads) {
             (Some(dim), _, _) => Ok(dim),
             (None, Some(hidden), Some(heads)) => Ok(hidden / heads),
             _ => Err("neither head_dim nor num_attention_heads and hidden_size are there".to_owned()),
         }
-    }
-
-    /// The part of a head that is rotated, and the layers in which it is.
-    fn rotated(&mut self, architecture: Architecture, layers: u32, parameters: &Json) -> Result<(), String> {
-        const PART: &str = "partial_rotary_factor";
-        const LAYERS: &str = "no_rope_layers";
-        let family = architecture.family();
-        let said = match Self::number(parameters, PART)? {
-            None => Self::number(self.json, PART)?,
-            said => said,
-        };
-        let part = match family.pairs.and_then(|pairs| pairs.part) {
-            Some(usual) => said.unwrap_or(usual),
-            None => said.filter(|&part| part != 1.0).map_or(Ok(1.0), |part| {
-                Err(format!("{PART} is {part}: {} is not supported with it", family.gguf))
-            })?,
-        };
-        if !(part > 0.0 && part <= 1.0) {
-            return Err(format!("{PART} is {part}: it must be above 0 and at most 1"));
-        }
-        if part < 1.0 {
-            let dims = f64::from(self.head_dim()?) * part;
-            self.set("rope.dimension_count", Value::U32(dims as u32))?;
-        }
-        let (Some(period), Some(rotated)) = (family.unrotated_period, self.get(LAYERS)) else {
-            return Ok(());
-        };
-        let fits = |(i, is): (usize, &Json)| is.as_u64() == Some(u64::from((i + 1) % period > 0));
-        let rotated = rotated.as_array().map_or(&[][..], |all| all);
-        match rotated.len() == layers as usize && rotated.iter().enumerate().all(fits) {
-            true => Ok(()),
-            false => Err(format!("{LAYERS} are not every {period}th layer, which is not supported")),
-        }
-    }
-
-    /// The parameters of rotation of layers that see everything. Where those with a window have others, they may differ in the base, and are not scaled.
-    fn of_all_layers(&mut self, architecture: Architecture, parameters: Json) -> Result<Json, String> {
-        let of = |kind: &str| parameters.get(kind).filter(|of| of.is_object());
-        let both = of("full_attention").zip(of("sliding_attention"));
-        match (both, &architecture.family().windows) {
-            (Some((all, local)), Windows::Periodic { rotation: LocalRotation::Unscaled(_), .. }) => {
-                if let Some(kind) = local.get("rope_type").filter(|kind| kind.as_str() != Some("default")) {
-                    return Err(format!(
-                        "rope_type of sliding_attention is {kind}: only default is supported"
-                    ));
-                }
-                if let Some(theta) = Self::number(local, "rope_theta")? {
-                    self.set("rope.freq_base_swa", Value::F32(theta as f32))?;
-                }
-                Ok(all.clone())
-            }
-            _ if parameters.as_object().is_some_and(|all| all.values().any(Json::is_object)) => {
-                Err("rope_parameters differ from layer to layer, which is not supported".to_owned())
-            }
-            _ => Ok(parameters),
-        }
-    }
-
-    /// Rotary positions: the base, how they are scaled, and divisors of frequencies where those differ.
-    fn rope(&mut self, architecture: Architecture, [layers, context]: [u32; 2]) -> Result<Divisors, String> {
-        let context = f64::from(context);
-        let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling")).cloned();
-        let parameters = self.of_all_layers(architecture, parameters.unwrap_or(Json::Null))?;
-        let theta = match Self::number(&parameters, "rope_theta")? {
-            None => Self::number(self.json, "rope_theta")?,
-            found => found,
-        };
-        let theta = theta.unwrap_or(10_000.0);
-        self.set("rope.freq_base", Value::F32(theta as f32))?;
-        self.rotated(architecture, layers, &parameters)?;
-        let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
-        if let Some(beta) = Self::number(&parameters, "llama_4_scaling_beta")? {
-            self.set("attention.temperature_scale", Value::F32(beta as f32))?;
-        }
-        // Images have positions of three dimensions; those of texts are the same in all of them.
-        let usual = |kind: &&Json| match kind.as_str() {
-            Some("default") => true,
-            Some("mrope") => parameters.get("mrope_section").is_some(),
-            _ => false,
-        };
-        let Some(kind) = kind.filter(|kind| !usual(kind)) else { return Ok(Vec::new()) };
-        let original = |of: &Json| {
-            Ok::<_, String>(Self::number(of, "original_max_position_embeddings")?.unwrap_or(context))
-        };
-        match kind.as_str() {
-            Some("dynamic") if parameters.get("alpha").is_some() => {
-                self.set("rope.scaling.alpha", Value::F32(Self::positive(&parameters, "alpha")? as f32))?;
-            }
-            Some("linear") => {
-                self.set("rope.scaling.type", Value::String("linear"))?;
-                let factor = Self::positive(&parameters, "factor")?;
-                self.set("rope.scaling.factor", Value::F32(factor as f32))?;
-            }
-            Some("yarn") => {
-                let (factor, original) = (Self::positive(&parameters, "factor")?, original(&parameters)?);
-                self.set("rope.scaling.type", Value::String("yarn"))?;
-                self.set("rope.scaling.factor", Value::F32(factor as f32))?;
-                self.set("rope.scaling.original_context_length", Value::U32(original as u32))?;
-                self.set("context_length", Value::U32(context.max(factor * original) as u32))?;
-                for (key, to) in [("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")] {
-                    if let Some(beta) = Self::number(&parameters, key)? {
-                        self.set(&format!("rope.scaling.{to}"), Value::F32(beta as f32))?;
-                    }
-                }
-                let of_yarn = |times: f64| 0.1 * times * factor.max(1.0).ln() + 1.0;
-                let times =
-                    |key| Ok::<_, String>(Self::number(&parameters, key)?.filter(|&times| times != 0.0));
-                let attention = match Self::number(&parameters, "attention_factor")? {
-                    None => {
-                        times("mscale")?.zip(times("mscale_all_dim")?).map(|(a, b)| of_yarn(a) / of_yarn(b))
-                    }
-                    said => said,
-                };
-                if let Some(attention) = attention {
-                    // Metadata have the factor that comes on top of YaRN's own.
-                    self.set("rope.scaling.attn_factor", Value::F32((attention / of_yarn(1.0)) as f32))?;
-                }
-            }
-            Some("llama3") => {
-                let [factor, low, high] = ["factor", "low_freq_factor", "high_freq_factor"]
-                    .map(|key| Self::positive(&parameters, key));
-                let divisors = self.llama3([factor?, low?, high?, original(&parameters)?], theta)?;
-                return Ok(vec![(names::ROPE_FACTORS.gguf, divisors)]);
-            }
-            // The first checkpoints called it so.
-            Some("longrope" | "su") => return self.longrope(&parameters, context),
-            _ => {
-                return Err(format!(
-                    "rope_type is {kind}: only default, linear, yarn, llama3 and longrope are supported"
-                ))
-            }
-        }
-        Ok(Vec::new())
-    }
-
-    /// LongRoPE: divisors for short texts and for long ones. Sines and cosines have a factor that depends on how much longer texts may be than those of the
-    /// first training.
-    fn longrope(&mut self, parameters: &Json, context: f64) -> Result<Divisors, String> {
-        const ORIGINAL: &str = "original_max_position_embeddings";
-        let said = [parameters, self.json].into_iter().find(|of| of.get(ORIGINAL).is_some());
-        let original = said.map_or(Ok(context), |of| Self::positive(of, ORIGINAL))?;
-        for key in ["short_mscale", "long_mscale"] {
-            if let Some(found) = Self::number(parameters, key)? {
-                return Err(format!("{key} is {found}: longrope with it is not supported"));
-            }
-        }
-        let longer = match said {
-            Some(_) => context / original,
-            None => Self::number(parameters, "factor")?.unwrap_or(1.0),
-        };
-        let attention = match Self::number(parameters, "attention_factor")? {
-            Some(factor) => factor,
-            None if longer > 1.0 => (1.0 + longer.ln() / original.ln()).sqrt(),
-            None => 1.0,
-        };
-        self.set("rope.scaling.type", Value::String("longrope"))?;
-        self.set("rope.scaling.original_context_length", Value::U32(original as u32))?;
-        self.set("rope.scaling.attn_factor", Value::F32(attention as f32))?;
-        let list = |key: &str| {
-            let numbers = parameters.get(key).and_then(Json::as_array).map(|all| all.iter());
-            let numbers = numbers.and_then(|all| all.map(|x| x.as_f64().map(|x| x as f32)).collect());
-            numbers.ok_or_else(|| format!("{key} is no list of numbers"))
-        };
-        Ok(vec![
-            (names::SHORT_FACTORS.gguf, list("short_factor")?),
-            (names::LONG_FACTORS.gguf, list("long_factor")?),
-        ])
-    }
-
-    /// Divisors of Llama 3.1: frequencies of wave lengths below `original / high` stay, those above `original / low` are divided by `factor`, and those between
-    /// are interpolated.
-    fn llama3(&self, [factor, low, high, original]: [f64; 4], theta: f64) -> Result<Vec<f32>, String> {
-        let dim = self.head_dim()?;
-        // Nobody has heads of more; a list is not made longer than that by a file.
-        if dim > 1 << 16 {
-            return Err(format!("heads of {dim} elements are too large"));
-        }
-        let divisor = |i: u32| {
-            let wave = 2.0 * std::f64::consts::PI * theta.powf(f64::from(2 * i) / f64::from(dim));
-            let smooth = (original / wave - low) / (high - low);
-            (1.0 / ((1.0 - smooth.clamp(0.0, 1.0)) / factor + smooth.clamp(0.0, 1.0))) as f32
-        };
-        if high <= low {
-            return Err(format!("high_freq_factor is {high}: it must be above low_freq_factor, {low}"));
-        }
-        Ok((0..dim / 2).map(divisor).collect())
     }
 
     /// Windows of all layers, or of those between others; elsewhere the context ends where not every position would be seen.
@@ -522,6 +300,7 @@ pub(super) fn metadata(
     }
     source.experts(architecture)?;
     source.scales(architecture)?;
+    let layout = source.latent(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let divisors = source.rope(architecture, [layers, context])?;
@@ -529,5 +308,6 @@ pub(super) fn metadata(
     source.linear_attention(architecture)?;
     source.tokens(generation, tokenizer)?;
     let tied = source.get("tie_word_embeddings").and_then(Json::as_bool);
-    Ok(Told { architecture, tied, divisors })
+    let predictors = layers..layers.saturating_add(source.size("num_nextn_predict_layers")?.unwrap_or(0));
+    Ok(Told { architecture, tied, divisors, layout, predictors })
 }

@@ -8,6 +8,10 @@ mod blocks;
 mod config;
 mod dense;
 mod experts;
+mod latent;
+mod layout;
+mod mixture;
+mod rope;
 mod text;
 mod tokenizer;
 
@@ -21,7 +25,7 @@ use gllm_kernels_core::{bf16, f16};
 use serde_json::Value as Json;
 
 use dense::dense;
-use experts::Part;
+use layout::{Layout, Part, Whole};
 
 use super::{Architecture, ModelError};
 use crate::aligned::AlignedVec;
@@ -116,6 +120,7 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         bytes: Vec::new(),
         architecture: told.architecture,
         skip_output: told.tied == Some(true),
+        layout: told.layout,
     };
     let map = |path: PathBuf| {
         // SAFETY: nothing that is relied on is left in the mapping: names, sizes and places of tensors are copied while the file is checked, and
@@ -129,10 +134,16 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     let files = shards(folder)?.into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
     let mut has_output = false;
     for (path, file) in &files {
-        for weight in file.weights() {
+        let named = |name: &str| {
+            let other = || files.iter().find_map(|(_, file)| file.tensor(name));
+            file.tensor(name).or_else(other)
+        };
+        for weight in file.weights_among(named) {
             let Some(name) = text::name(&weight.name) else { continue };
+            if text::layer(&name).is_some_and(|layer| told.predictors.contains(&layer)) {
+                continue;
+            }
             has_output |= name.starts_with("lm_head.");
-            let named = |name: &str| files.iter().find_map(|(_, file)| file.tensor(name));
             tensors.add(file, (&weight, &name), named).map_err(|e| bad(path, e))?;
         }
     }
@@ -161,6 +172,7 @@ struct Tensors {
     architecture: Architecture,
     /// Whether an output matrix does not count, as the embedding matrix takes its place.
     skip_output: bool,
+    layout: Layout,
 }
 
 impl Tensors {
@@ -168,6 +180,11 @@ impl Tensors {
         self.writer.add_tensor(name, dims, of).map_err(|e| e.to_string())?;
         self.bytes.push(bytes);
         Ok(())
+    }
+
+    fn push_all(&mut self, parts: Vec<Part>) -> Result<(), String> {
+        let push = |part: Part| self.push(&part.name, &part.dims, part.of, Bytes::Owned(part.bytes));
+        parts.into_iter().try_for_each(push)
     }
 
     /// Adds a weight of a file by a name. `named` has the tensors of all files.
@@ -178,10 +195,10 @@ impl Tensors {
         named: impl Fn(&str) -> Option<Tensor<'t>>,
     ) -> Result<(), String> {
         if self.architecture == Architecture::GptOss {
-            let parts = file.tensor(&weight.name).map(|tensor| experts::parts(&tensor, named)).transpose()?;
+            let parts =
+                file.tensor(&weight.name).map(|tensor| experts::parts(&tensor, &named)).transpose()?;
             if let Some(parts) = parts.flatten() {
-                let push = |part: Part| self.push(&part.name, &part.dims, part.of, Bytes::Owned(part.bytes));
-                return parts.into_iter().try_for_each(push);
+                return self.push_all(parts);
             }
         } else if !self.architecture.family().attention_output_bias
             && matches!(&weight.view, Ok(View::Plain(tensor)) if is_empty_bias(tensor))
@@ -196,15 +213,19 @@ impl Tensors {
         if let View::Plain(tensor) = view {
             return self.plain(file, tensor, name);
         }
-        let scales = file.tensor(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
+        let name = match weight.name.ends_with(".weight") || weight.shape.len() > 2 {
+            true => name.to_owned(),
+            false => format!("{name}.weight"),
+        };
+        let scales = named(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
+        let scales = scales.filter(|_| !self.layout.needs_numbers(&name));
         let stored = blocks::stored(view, scales).map_err(|e| format!("{}: {e}", weight.name))?;
         let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
-        let name = match name.strip_suffix(".weight") {
-            Some(_) => name.to_owned(),
-            None => format!("{name}.weight"),
-        };
         let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
-        self.push(&name, &dims, of, Bytes::Owned(stored.bytes))
+        match self.layout.parts(&Whole { name: &name, dims: &dims, of, bytes: &stored.bytes })? {
+            Some(parts) => self.push_all(parts),
+            None => self.push(&name, &dims, of, Bytes::Owned(stored.bytes)),
+        }
     }
 
     fn plain(
@@ -228,6 +249,9 @@ impl Tensors {
             false => None,
         };
         let Some(other) = other else {
+            if let Some(parts) = self.layout.parts(&Whole { name, dims: &dims, of, bytes: tensor.data })? {
+                return self.push_all(parts);
+            }
             let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;
             return self.push(name, &dims, of, Bytes::Shared(file.clone(), place));
         };

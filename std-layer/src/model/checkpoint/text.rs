@@ -13,11 +13,12 @@ const NAMES: [(&str, &str); 5] = [
     ("model.lm_head.", "lm_head."),
 ];
 /// Parts for images and sounds, at the beginning of names or behind `model.`.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 9] = [
     "vision_tower.",
     "vision_model.",
     "visual.",
     "multi_modal_projector.",
+    "mm_projector.",
     "connector.",
     "audio_tower.",
     "embed_audio.",
@@ -39,6 +40,11 @@ pub(super) fn name(name: &str) -> Option<Cow<'_, str>> {
     }
     let renamed = NAMES.iter().find_map(|(from, to)| Some([to, name.strip_prefix(from)?].concat()));
     Some(renamed.map_or(Cow::Borrowed(name), Cow::Owned))
+}
+
+/// The number of the layer that a tensor belongs to, by its name in a model for texts alone.
+pub(super) fn layer(name: &str) -> Option<u32> {
+    name.strip_prefix("model.layers.")?.split('.').next()?.parse().ok()
 }
 
 /// The configuration of the part for texts, or that of the model if it has no parts.

@@ -53,15 +53,15 @@ pub(in crate::model) const LATENT_NORM: Name =
         of_latent(c, |l| vec![l.rank])
     })
     .if_so(is_latent);
-/// A matrix for each head that queries are multiplied by.
+/// A matrix for each head that queries are multiplied by. (Checkpoints have one for keys and values of all heads, which is taken apart.)
 pub(in crate::model) const LATENT_KEYS: Name =
-    name("blk.{}.attn_k_b.weight", "model.layers.{}.self_attn.kv_b_proj.weight", |c| {
+    name("blk.{}.attn_k_b.weight", "model.layers.{}.self_attn.kv_b_proj.keys", |c| {
         of_latent(c, |l| vec![l.plain, l.rank, c.heads])
     })
     .if_so(is_latent);
 /// A matrix for each head that results are multiplied by.
 pub(in crate::model) const LATENT_VALUES: Name =
-    name("blk.{}.attn_v_b.weight", "model.layers.{}.self_attn.kv_b_proj.weight", |c| {
+    name("blk.{}.attn_v_b.weight", "model.layers.{}.self_attn.kv_b_proj.values", |c| {
         of_latent(c, |l| vec![l.rank, l.values, c.heads])
     })
     .if_so(is_latent);
