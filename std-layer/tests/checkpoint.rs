@@ -78,6 +78,9 @@ fn all() -> Vec<Tiny> {
         Tiny::new("olmoe", None),
         Tiny::new("deepseek2", None),
         Tiny::new("mistral4", None),
+        Tiny::new("qwen3next", None),
+        Tiny::new("qwen35moe", None),
+        Tiny::new("qwen3vlmoe", None),
     ];
     dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }

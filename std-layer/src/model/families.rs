@@ -182,10 +182,16 @@ static FAMILIES: [Family; 57] = [
         experts: Mixture::Always,
         ..QWEN3
     },
-    Family { architecture: Architecture::Qwen3VlMoe, gguf: "qwen3vlmoe", experts: Mixture::Always, ..QWEN3 },
+    Family {
+        architecture: Architecture::Qwen3VlMoe,
+        gguf: "qwen3vlmoe",
+        checkpoints: &["qwen3_vl_moe_text"],
+        experts: Mixture::Always,
+        ..QWEN3
+    },
     Family { checkpoints: &["hunyuan_v1_dense"], ..HUNYUAN },
     Family { architecture: Architecture::HunyuanMoe, gguf: "hunyuan-moe", experts: Mixture::Wide, ..HUNYUAN },
-    Family { experts: Mixture::Shared, ..QWEN3_NEXT },
+    Family { checkpoints: &["qwen3_next"], experts: Mixture::Shared, ..QWEN3_NEXT },
     Family {
         architecture: Architecture::Qwen35,
         gguf: "qwen35",
@@ -196,6 +202,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Qwen35Moe,
         gguf: "qwen35moe",
+        checkpoints: &["qwen3_5_moe_text"],
         recurrent: Recurrent::Tiled { period: 4 },
         experts: Mixture::Shared,
         ..QWEN3_NEXT

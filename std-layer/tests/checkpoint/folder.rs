@@ -110,11 +110,22 @@ impl Dense {
         }
     }
 
+    /// The same with the last two dimensions exchanged.
+    fn transposed(mut self) -> Self {
+        let &[count, rows, cols] = &self.shape[..] else { panic!("{} has no 3 dimensions", self.name) };
+        let size = self.bytes.len() / (count * rows * cols);
+        let from = |i: usize| i / (rows * cols) * rows * cols + i % rows * cols + i / rows % cols;
+        self.bytes =
+            (0..count * rows * cols).flat_map(|i| self.bytes[from(i) * size..][..size].to_vec()).collect();
+        self.shape.swap(1, 2);
+        self
+    }
+
     /// The tensors of a model that was written as a GGUF file, as a checkpoint has them.
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
         let (name, is) = (tiny.architecture, |names: &[&str]| names.contains(&tiny.architecture));
-        let lacks_one = name.starts_with("gemma") || is(&["qwen35", "nemotron"]);
+        let lacks_one = name.starts_with("gemma") || is(&["qwen35", "qwen35moe", "qwen3next", "nemotron"]);
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
             Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
@@ -178,7 +189,7 @@ impl Dense {
             }
             let shared = match &layer.experts {
                 None => "",
-                Some(_) if name == "qwen2moe" => "shared_expert.",
+                Some(_) if is(&["qwen2moe", "qwen3next", "qwen35moe"]) => "shared_expert.",
                 Some(_) => "shared_experts.",
             };
             if let (Some(network), true) = (&layer.feed_forward, is(&["phi3", "chatglm", "glm4"])) {
@@ -205,7 +216,7 @@ impl Dense {
                 };
                 let router = experts.router;
                 all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
-                let stacked = is(&["mistral4"]);
+                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe"]);
                 if stacked {
                     let each = &experts.each;
                     let gate_up: Vec<_> = each.iter().flat_map(|of| [of.gate.unwrap(), of.up]).collect();
@@ -214,7 +225,7 @@ impl Dense {
                         let mut tensor = below(at(&format!("mlp.experts.{name}")), &parts);
                         let rows = tensor.shape[0] / each.len();
                         tensor.shape.splice(..1, [each.len(), rows]);
-                        all.push(tensor);
+                        all.push(if is(&["qwen3vlmoe"]) { tensor.transposed() } else { tensor });
                     }
                 }
                 for (e, network) in experts.each.iter().enumerate().filter(|_| !stacked) {
@@ -278,7 +289,7 @@ fn linear_attention(
     let each = of.value_heads / of.key_heads;
     // The heads of values in this order, in pieces of `len`.
     let grouped = |x: &[f32], len: usize| {
-        let head = |h: usize| h % each * of.key_heads + h / each;
+        let head = |h: usize| if of.tiled { h % each * of.key_heads + h / each } else { h };
         (0..of.value_heads).flat_map(|h| x[head(h) * len..][..len].to_vec()).collect::<Vec<_>>()
     };
     let matrix = |name: &str, w: Matrix<'_>, rows: usize, x: Vec<f32>| {
@@ -295,18 +306,38 @@ fn linear_attention(
     let taps = [of_keys, &grouped(of_values, of.key_size * of.taps)].concat();
     let output = numbers(layer.output);
     let output = output.chunks(of.values()).flat_map(|row| grouped(row, of.key_size)).collect();
-    let [b, a] = [linear.decays[0], linear.decays[1]];
-    vec![
-        matrix("in_proj_qkv", layer.q, of.channels(), qkv),
-        matrix("in_proj_z", linear.gates, of.values(), rows(linear.gates, of.key_size)),
-        matrix("in_proj_b", b, of.value_heads, rows(b, 1)),
-        matrix("in_proj_a", a, of.value_heads, rows(a, 1)),
+    let z = rows(linear.gates, of.key_size);
+    let inputs = match linear.decays[..] {
+        [b, a] => vec![
+            matrix("in_proj_qkv", layer.q, of.channels(), qkv),
+            matrix("in_proj_z", linear.gates, of.values(), z),
+            matrix("in_proj_b", b, of.value_heads, rows(b, 1)),
+            matrix("in_proj_a", a, of.value_heads, rows(a, 1)),
+        ],
+        // All of what belongs to a head of keys stands together.
+        _ => {
+            let (keys, len) = (of.key_heads * of.key_size * hidden, of.key_size * hidden);
+            let of_head = |h: usize| {
+                let of_values = h * each * len..(h + 1) * each * len;
+                let v = of_values.start + 2 * keys..of_values.end + 2 * keys;
+                [&qkv[h * len..][..len], &qkv[keys + h * len..][..len], &qkv[v], &z[of_values]].concat()
+            };
+            let qkvz: Vec<f32> = (0..of.key_heads).flat_map(of_head).collect();
+            let ba = linear.decays[0];
+            vec![
+                matrix("in_proj_qkvz", layer.q, of.channels() + of.values(), qkvz),
+                matrix("in_proj_ba", ba, ba.rows(), numbers(ba)),
+            ]
+        }
+    };
+    let others = [
         Dense::floats(&format!("{at}.conv1d.weight"), &[of.channels(), 1, of.taps], &taps),
         vector("dt_bias", grouped(&linear.decay_bias, 1)),
         vector("A_log", grouped(&linear.rate, 1).into_iter().map(|rate| (-rate).ln()).collect()),
         vector("norm.weight", linear.norm.clone()),
         matrix("out_proj", layer.output, hidden, output),
-    ]
+    ];
+    inputs.into_iter().chain(others).collect()
 }
 
 /// Rows of each head, which llama's GGUF files have in pairs: first those of all first elements, then those of all second ones.
@@ -336,6 +367,9 @@ pub fn config(tiny: &Tiny) -> String {
         ("command-r", _) => "cohere",
         ("hunyuan-dense", _) => "hunyuan_v1_dense",
         ("deepseek2", _) => "deepseek_v3",
+        ("qwen3next", _) => "qwen3_next",
+        ("qwen35moe", _) => "qwen3_5_moe_text",
+        ("qwen3vlmoe", _) => "qwen3_vl_moe_text",
         (name, _) => name,
     };
     let of_experts = tiny.experts.map(|(count, used)| {
@@ -343,7 +377,7 @@ pub fn config(tiny: &Tiny) -> String {
         let qwen = format!(
             r#""num_experts":{count},"moe_intermediate_size":{},"norm_topk_prob":{},"decoder_sparse_step":1,"mlp_only_layers":[]"#,
             tiny.intermediate,
-            tiny.architecture == "qwen3moe",
+            !["qwen2moe", "olmoe"].contains(&tiny.architecture),
         );
         let count = match kind {
             "mixtral" => format!(r#""num_local_experts":{count}"#),
@@ -402,7 +436,7 @@ pub fn config(tiny: &Tiny) -> String {
             r#","scale_emb":6,"scale_depth":0.4330127018922193,"dim_model_base":16,"attention_multiplier":0.3"#
                 .to_owned()
         }
-        "qwen35" => {
+        "qwen35" | "qwen35moe" | "qwen3next" => {
             let sizes = r#""linear_num_key_heads":2,"linear_num_value_heads":6,"linear_key_head_dim":32,"linear_value_head_dim":32,"linear_conv_kernel_dim":4"#;
             let kinds = r#""layer_types":["linear_attention","full_attention","linear_attention"]"#;
             format!(r#","attn_output_gate":true,{kinds},{sizes}"#)

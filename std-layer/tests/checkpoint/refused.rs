@@ -125,6 +125,32 @@ fn configurations_of_others() {
 }
 
 #[test]
+fn configurations_of_hybrids() {
+    changed_configurations(
+        &Tiny::new("qwen3next", None),
+        &[
+            (
+                r#""linear_num_key_heads":2"#,
+                r#""linear_num_key_heads":3"#,
+                &["in_proj_qkvz", "[64, 512]", "576"],
+            ),
+            (
+                r#""linear_num_key_heads":2"#,
+                r#""linear_num_key_heads":0"#,
+                &["in_proj_qkvz", "[64, 512]", "0"],
+            ),
+            (r#","linear_key_head_dim":32"#, "", &["in_proj_qkvz", "[64, 512]", "384"]),
+            (r#""linear_value_head_dim":32"#, r#""linear_value_head_dim":4294967295"#, &["in_proj_qkvz"]),
+            (r#""linear_attention","full"#, r#""mamba","full"#, &["layer_types", "mamba"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("qwen3vlmoe", None),
+        &[(r#""hidden_size":64"#, r#""hidden_size":32"#, &["embed_tokens", "[64, 97]", "[32, 97]"])],
+    );
+}
+
+#[test]
 fn configurations_of_mixtures() {
     changed_configurations(
         &Tiny::new("qwen3moe", None),

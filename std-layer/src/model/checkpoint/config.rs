@@ -206,6 +206,21 @@ impl Source<'_> {
         }
     }
 
+    /// Which matrices are stored in another order than in GGUF files.
+    fn layout(&mut self, architecture: Architecture) -> Result<Layout, String> {
+        let size = |key: &str| Ok::<_, String>(self.size(key)?.unwrap_or(0) as usize);
+        Ok(match architecture {
+            Architecture::Qwen3VlMoe => Layout::Experts { hidden: size("hidden_size")? },
+            Architecture::Qwen3Next => {
+                let (key_heads, heads) = (size("linear_num_key_heads")?, size("linear_num_value_heads")?);
+                let each = heads.checked_div(key_heads).unwrap_or(0);
+                let value_size = each.saturating_mul(size("linear_value_head_dim")?);
+                Layout::Linear { key_heads, key_size: size("linear_key_head_dim")?, value_size }
+            }
+            _ => self.latent(architecture)?,
+        })
+    }
+
     /// Linear attention: what has no key of the same meaning in GGUF files.
     fn linear_attention(&mut self, architecture: Architecture) -> Result<(), String> {
         if !matches!(architecture.family().recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }) {
@@ -300,7 +315,7 @@ pub(super) fn metadata(
     }
     source.experts(architecture)?;
     source.scales(architecture)?;
-    let layout = source.latent(architecture)?;
+    let layout = source.layout(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let divisors = source.rope(architecture, [layers, context])?;

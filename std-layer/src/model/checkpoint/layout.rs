@@ -30,12 +30,21 @@ pub(super) enum Layout {
     Usual,
     /// Of latent attention, a matrix has the rows of all heads: of each head those of keys, `plain`, and those of `values`.
     Latent { heads: usize, plain: usize, values: usize },
+    /// Of linear attention, a matrix has the rows of all heads of keys: of each those of its queries, of its keys, `key_size` each, and those of its values and
+    /// of their gates, `value_size` each.
+    Linear { key_heads: usize, key_size: usize, value_size: usize },
+    /// Of all experts together, matrices have the outputs of an input one behind the other.
+    Experts { hidden: usize },
 }
 
 impl Layout {
     /// Whether a matrix's numbers change places within rows: then it cannot be stored in blocks.
     pub(super) fn needs_numbers(&self, name: &str) -> bool {
-        matches!(self, Self::Latent { .. }) && name.ends_with(LATENT)
+        match self {
+            Self::Latent { .. } => name.ends_with(LATENT),
+            Self::Experts { .. } => EXPERTS.iter().any(|end| name.ends_with(end)),
+            _ => false,
+        }
     }
 
     /// What a matrix becomes; `None` if it stays as it is.
@@ -47,6 +56,10 @@ impl Layout {
             Self::Latent { heads, plain, values } if whole.name.ends_with(LATENT) => {
                 latent(whole, [heads, plain, values]).map(Some)
             }
+            Self::Linear { key_heads, key_size, value_size } if whole.name.ends_with(LINEAR) => {
+                linear(whole, key_heads, [key_size, value_size]).map(Some)
+            }
+            Self::Experts { hidden } if self.needs_numbers(whole.name) => experts(whole, hidden),
             _ => Ok(None),
         }
     }
@@ -66,6 +79,20 @@ impl Whole<'_> {
                 rows.map_or("2^64 or more".to_owned(), |rows| rows.to_string())
             )),
         }
+    }
+
+    /// `count` matrices of `rows x cols`, each transposed, of which one begins every so many rows.
+    fn transposed(&self, count: usize, [rows, cols]: [usize; 2], every: usize) -> AlignedVec<u8> {
+        let size = self.bytes.len() / (count * every * cols);
+        let mut bytes = AlignedVec::zeroed(count * cols * rows * size);
+        bytes.par_chunks_exact_mut(rows * size).enumerate().for_each(|(i, to)| {
+            let (matrix, col) = (i / cols, i % cols);
+            for (row, to) in to.chunks_exact_mut(size).enumerate() {
+                let from = ((matrix * every + row) * cols + col) * size;
+                to.copy_from_slice(&self.bytes[from..][..size]);
+            }
+        });
+        bytes
     }
 
     /// A matrix of `count` of the rows, each chosen by its number in the new one.
@@ -97,16 +124,52 @@ fn latent(whole: &Whole<'_>, [heads, plain, values]: [usize; 3]) -> Result<Vec<P
         return Err(format!("{} has heads of {plain} and {values} rows of {row_bytes} bytes", whole.name));
     }
     let name = |end: &str| whole.name.replace(".weight", end);
-    let mut keys = AlignedVec::zeroed(heads * rank * plain * size);
-    keys.par_chunks_exact_mut(plain * size).enumerate().for_each(|(row, to)| {
-        let (head, input) = (row / rank, row % rank);
-        for (output, to) in to.chunks_exact_mut(size).enumerate() {
-            let from = (head * each + output) * row_bytes + input * size;
-            to.copy_from_slice(&whole.bytes[from..][..size]);
-        }
-    });
+    let keys = whole.transposed(heads, [plain, rank], each);
     let dims = |dims: [usize; 3]| dims.map(|d| d as u64).to_vec();
     let keys = Part { name: name(".keys"), dims: dims([plain, rank, heads]), of: whole.of, bytes: keys };
     let row = |i: usize| i / values * each + plain + i % values;
     Ok(vec![keys, whole.gathered(name(".values"), dims([rank, values, heads]), heads * values, row)])
+}
+
+/// The matrix of queries, keys, values and gates of linear attention.
+const LINEAR: &str = ".linear_attn.in_proj_qkvz.weight";
+
+/// Queries, keys and values of all heads in one matrix, and gates in another.
+fn linear(whole: &Whole<'_>, heads: usize, [key, value]: [usize; 2]) -> Result<Vec<Part>, String> {
+    let half = key.checked_add(value);
+    whole.row_bytes(half.and_then(|half| half.checked_mul(2)?.checked_mul(heads)))?;
+    let (each, inputs) = (2 * (key + value), whole.dims[0]);
+    // Row `i` of what begins at `start` among the rows of a head, and has `len` there.
+    let row = |i: usize, start: usize, len: usize| i / len * each + start + i % len;
+    let (keys, values) = (heads * key, heads * value);
+    let qkv = |i: usize| match i {
+        q if q < keys => row(q, 0, key),
+        k if k < 2 * keys => row(k - keys, key, key),
+        v => row(v - 2 * keys, 2 * key, value),
+    };
+    let part = |to: &str, count: usize, of: &(dyn Fn(usize) -> usize + Sync)| {
+        whole.gathered(whole.name.replace("_qkvz.", to), vec![inputs, count as u64], count, of)
+    };
+    Ok(vec![part("_qkv.", 2 * keys + values, &qkv), part("_z.", values, &|i| row(i, 2 * key + value, value))])
+}
+
+/// Matrices of all experts.
+const EXPERTS: [&str; 2] = [".mlp.experts.gate_up_proj", ".mlp.experts.down_proj"];
+
+/// The same with the inputs of an output one behind the other. Square ones are taken to be as they are published.
+fn experts(whole: &Whole<'_>, hidden: usize) -> Result<Option<Vec<Part>>, String> {
+    let &[cols, rows, count] = whole.dims else {
+        return Err(format!("{} has the dimensions {:?}: it must have 3", whole.name, whole.dims));
+    };
+    if whole.dims.contains(&0) {
+        return Err(format!("{} has the dimensions {:?}: none may be 0", whole.name, whole.dims));
+    }
+    // What has the usual shape is not changed.
+    let [inputs, other] = if whole.name.ends_with(EXPERTS[0]) { [rows, cols] } else { [cols, rows] };
+    if inputs != hidden as u64 && other == hidden as u64 {
+        return Ok(None);
+    }
+    let sizes = [rows, cols].map(|n| n as usize);
+    let bytes = whole.transposed(count as usize, sizes, sizes[0]);
+    Ok(Some(vec![Part { name: whole.name.to_owned(), dims: vec![rows, cols, count], of: whole.of, bytes }]))
 }

@@ -31,7 +31,11 @@ impl Source<'_> {
         }
         let normalised = match self.get(NORMALISED) {
             None if deepseek => return Err(format!("{NORMALISED} is missing")),
-            None => false,
+            // What the library assumes.
+            None => matches!(
+                architecture,
+                Architecture::Qwen3Next | Architecture::Qwen35Moe | Architecture::Qwen3VlMoe
+            ),
             Some(Json::Bool(normalised)) => *normalised,
             Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
         };

@@ -12,8 +12,8 @@ const NAMES: [(&str, &str); 5] = [
     ("language_model.lm_head.", "lm_head."),
     ("model.lm_head.", "lm_head."),
 ];
-/// Parts for images and sounds, at the beginning of names or behind `model.`.
-const OTHERS: [&str; 9] = [
+/// Parts for images and sounds, and what guesses more tokens, at the beginning of names or behind `model.`.
+const OTHERS: [&str; 10] = [
     "vision_tower.",
     "vision_model.",
     "visual.",
@@ -23,6 +23,7 @@ const OTHERS: [&str; 9] = [
     "audio_tower.",
     "embed_audio.",
     "embed_vision.",
+    "mtp.",
 ];
 /// What counts for the whole.
 const OF_THE_WHOLE: [&str; 3] = ["tie_word_embeddings", "bos_token_id", "eos_token_id"];
