@@ -8,8 +8,12 @@ mod folder;
 mod gpt_oss;
 #[path = "checkpoint/latent.rs"]
 mod latent;
+#[path = "checkpoint/own.rs"]
+mod own;
 #[path = "checkpoint/quantised.rs"]
 mod quantised;
+#[path = "checkpoint/recurrent.rs"]
+mod recurrent;
 #[path = "checkpoint/refused.rs"]
 mod refused;
 #[path = "decoder/tiny.rs"]
@@ -64,6 +68,7 @@ fn all() -> Vec<Tiny> {
         "hunyuan-dense",
         "arcee",
         "qwen35",
+        "lfm2",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -81,6 +86,10 @@ fn all() -> Vec<Tiny> {
         Tiny::new("qwen3next", None),
         Tiny::new("qwen35moe", None),
         Tiny::new("qwen3vlmoe", None),
+        Tiny::new("lfm2moe", None),
+        Tiny::new("minimax-m2", None),
+        Tiny::new("hunyuan-moe", None),
+        Tiny::new("granitemoe", None),
     ];
     dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }

@@ -190,7 +190,13 @@ static FAMILIES: [Family; 57] = [
         ..QWEN3
     },
     Family { checkpoints: &["hunyuan_v1_dense"], ..HUNYUAN },
-    Family { architecture: Architecture::HunyuanMoe, gguf: "hunyuan-moe", experts: Mixture::Wide, ..HUNYUAN },
+    Family {
+        architecture: Architecture::HunyuanMoe,
+        gguf: "hunyuan-moe",
+        checkpoints: &["hunyuan_v1_moe"],
+        experts: Mixture::Wide,
+        ..HUNYUAN
+    },
     Family { checkpoints: &["qwen3_next"], experts: Mixture::Shared, ..QWEN3_NEXT },
     Family {
         architecture: Architecture::Qwen35,
@@ -268,7 +274,13 @@ static FAMILIES: [Family; 57] = [
         ..LLAMA
     },
     Family { checkpoints: &["granite"], ..GRANITE },
-    Family { architecture: Architecture::GraniteMoe, gguf: "granitemoe", experts: Mixture::Wide, ..GRANITE },
+    Family {
+        architecture: Architecture::GraniteMoe,
+        gguf: "granitemoe",
+        checkpoints: &["granitemoe", "granitemoeshared"],
+        experts: Mixture::Wide,
+        ..GRANITE
+    },
     Family {
         architecture: Architecture::GraniteHybrid,
         gguf: "granitehybrid",
@@ -323,6 +335,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::MiniMaxM2,
         gguf: "minimax-m2",
+        checkpoints: &["minimax_m2"],
+        pairs: Some(Pairs { part: Some(1.0), ..HALVES }),
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         qk_norm: true,
         qk_norm_whole: true,
@@ -473,10 +487,11 @@ static FAMILIES: [Family; 57] = [
         shared_norm: true,
         ..LAYER_NORMS
     },
-    Family { architecture: Architecture::Lfm2, gguf: "lfm2", ..LFM2 },
+    Family { architecture: Architecture::Lfm2, gguf: "lfm2", checkpoints: &["lfm2"], ..LFM2 },
     Family {
         architecture: Architecture::Lfm2Moe,
         gguf: "lfm2moe",
+        checkpoints: &["lfm2_moe"],
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         ..LFM2
     },

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{bf16, f16, QuantFormat};
-use gllm_kernels_std::model::{Config, LayerWeights, Matrix, Model, Recurrence, RecurrentWeights};
+use gllm_kernels_std::model::{Matrix, Model};
 
 use super::tiny::Tiny;
-use super::{gpt_oss, latent, numbers};
+use super::{gpt_oss, latent, numbers, own, recurrent};
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -162,7 +162,7 @@ impl Dense {
             let inputs =
                 [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)];
             if let Some(recurrent) = &layer.recurrent {
-                all.extend(linear_attention(gguf.config(), layer, recurrent, &at("linear_attn")));
+                all.extend(recurrent::tensors(gguf.config(), layer, recurrent, &at));
             }
             if name == "phi3" {
                 all.push(below(at("self_attn.qkv_proj.weight"), &inputs.map(|(_, w, _)| w)));
@@ -173,7 +173,7 @@ impl Dense {
             let apart = name != "phi3" && layer.recurrent.is_none() && layer.latent.is_none();
             for (name, w, bias) in inputs.into_iter().filter(|_| apart) {
                 let mut x = numbers(w);
-                if is(&["llama", "smollm3", "granite", "minicpm", "arcee"]) && name != "v" {
+                if is(&["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee"]) && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
                 }
                 all.push(matrix(at(&format!("self_attn.{name}_proj.weight")), w, x));
@@ -192,9 +192,12 @@ impl Dense {
                 Some(_) if is(&["qwen2moe", "qwen3next", "qwen35moe"]) => "shared_expert.",
                 Some(_) => "shared_experts.",
             };
-            if let (Some(network), true) = (&layer.feed_forward, is(&["phi3", "chatglm", "glm4"])) {
-                all.push(below(at("mlp.gate_up_proj.weight"), &[network.gate.unwrap(), network.up]));
-                all.push(matrix(at("mlp.down_proj.weight"), network.down, numbers(network.down)));
+            if let (Some(network), true) =
+                (&layer.feed_forward, is(&["phi3", "chatglm", "glm4", "granitemoe"]))
+            {
+                let (both, down) = ([network.gate.unwrap(), network.up], network.down);
+                all.push(below(at(&format!("mlp.{shared}gate_up_proj.weight")), &both));
+                all.push(matrix(at(&format!("mlp.{shared}down_proj.weight")), down, numbers(down)));
             } else if let (Some(network), "starcoder2") = (&layer.feed_forward, name) {
                 let both = [("c_fc", network.up, &layer.up_bias), ("c_proj", network.down, &layer.down_bias)];
                 for (name, w, x) in both {
@@ -216,7 +219,7 @@ impl Dense {
                 };
                 let router = experts.router;
                 all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
-                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe"]);
+                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe"]);
                 if stacked {
                     let each = &experts.each;
                     let gate_up: Vec<_> = each.iter().flat_map(|of| [of.gate.unwrap(), of.up]).collect();
@@ -272,72 +275,9 @@ impl Dense {
             all.extend(layer.post_attention_norm.iter().map(|x| norm(at(behind), x)));
             all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), x)));
         }
+        own::renamed(tiny, &mut all);
         all
     }
-}
-
-/// Linear attention, whose heads of values follow each other where they belong to the same head of keys.
-fn linear_attention(
-    config: &Config,
-    layer: &LayerWeights<'_>,
-    recurrent: &RecurrentWeights<'_>,
-    at: &str,
-) -> Vec<Dense> {
-    let (Some(Recurrence::Linear(of)), Some(linear)) = (config.recurrence, &recurrent.linear) else {
-        panic!("another recurrence");
-    };
-    let each = of.value_heads / of.key_heads;
-    // The heads of values in this order, in pieces of `len`.
-    let grouped = |x: &[f32], len: usize| {
-        let head = |h: usize| if of.tiled { h % each * of.key_heads + h / each } else { h };
-        (0..of.value_heads).flat_map(|h| x[head(h) * len..][..len].to_vec()).collect::<Vec<_>>()
-    };
-    let matrix = |name: &str, w: Matrix<'_>, rows: usize, x: Vec<f32>| {
-        Dense::stored(&format!("{at}.{name}.weight"), w.format(), &[rows, w.cols()], &x)
-    };
-    let vector = |name: &str, x: Vec<f32>| Dense::floats(&format!("{at}.{name}"), &[x.len()], &x);
-    let hidden = config.hidden;
-    let rows = |w: Matrix<'_>, size: usize| grouped(&numbers(w), size * hidden);
-    let qkv = [numbers(layer.q), numbers(layer.k), rows(layer.v, of.key_size)].concat();
-    // Each channel has its taps side by side.
-    let tap = |c: usize, t: usize| recurrent.convolution[t * of.channels() + c];
-    let taps: Vec<f32> = (0..of.channels()).flat_map(|c| (0..of.taps).map(move |t| tap(c, t))).collect();
-    let (of_keys, of_values) = taps.split_at(2 * of.key_heads * of.key_size * of.taps);
-    let taps = [of_keys, &grouped(of_values, of.key_size * of.taps)].concat();
-    let output = numbers(layer.output);
-    let output = output.chunks(of.values()).flat_map(|row| grouped(row, of.key_size)).collect();
-    let z = rows(linear.gates, of.key_size);
-    let inputs = match linear.decays[..] {
-        [b, a] => vec![
-            matrix("in_proj_qkv", layer.q, of.channels(), qkv),
-            matrix("in_proj_z", linear.gates, of.values(), z),
-            matrix("in_proj_b", b, of.value_heads, rows(b, 1)),
-            matrix("in_proj_a", a, of.value_heads, rows(a, 1)),
-        ],
-        // All of what belongs to a head of keys stands together.
-        _ => {
-            let (keys, len) = (of.key_heads * of.key_size * hidden, of.key_size * hidden);
-            let of_head = |h: usize| {
-                let of_values = h * each * len..(h + 1) * each * len;
-                let v = of_values.start + 2 * keys..of_values.end + 2 * keys;
-                [&qkv[h * len..][..len], &qkv[keys + h * len..][..len], &qkv[v], &z[of_values]].concat()
-            };
-            let qkvz: Vec<f32> = (0..of.key_heads).flat_map(of_head).collect();
-            let ba = linear.decays[0];
-            vec![
-                matrix("in_proj_qkvz", layer.q, of.channels() + of.values(), qkvz),
-                matrix("in_proj_ba", ba, ba.rows(), numbers(ba)),
-            ]
-        }
-    };
-    let others = [
-        Dense::floats(&format!("{at}.conv1d.weight"), &[of.channels(), 1, of.taps], &taps),
-        vector("dt_bias", grouped(&linear.decay_bias, 1)),
-        vector("A_log", grouped(&linear.rate, 1).into_iter().map(|rate| (-rate).ln()).collect()),
-        vector("norm.weight", linear.norm.clone()),
-        matrix("out_proj", layer.output, hidden, output),
-    ];
-    inputs.into_iter().chain(others).collect()
 }
 
 /// Rows of each head, which llama's GGUF files have in pairs: first those of all first elements, then those of all second ones.
@@ -367,12 +307,16 @@ pub fn config(tiny: &Tiny) -> String {
         ("command-r", _) => "cohere",
         ("hunyuan-dense", _) => "hunyuan_v1_dense",
         ("deepseek2", _) => "deepseek_v3",
+        ("lfm2moe", _) => "lfm2_moe",
+        ("minimax-m2", _) => "minimax_m2",
+        ("hunyuan-moe", _) => "hunyuan_v1_moe",
         ("qwen3next", _) => "qwen3_next",
         ("qwen35moe", _) => "qwen3_5_moe_text",
         ("qwen3vlmoe", _) => "qwen3_vl_moe_text",
         (name, _) => name,
     };
-    let of_experts = tiny.experts.map(|(count, used)| {
+    let own = own::keys(tiny);
+    let of_experts = tiny.experts.filter(|_| own.is_none()).map(|(count, used)| {
         let width = tiny.between();
         let qwen = format!(
             r#""num_experts":{count},"moe_intermediate_size":{},"norm_topk_prob":{},"decoder_sparse_step":1,"mlp_only_layers":[]"#,
@@ -411,7 +355,7 @@ pub fn config(tiny: &Tiny) -> String {
         let numbers: Vec<_> = (0..n).map(|i| (from + i as f32 / 8.0).to_string()).collect();
         numbers.join(",")
     };
-    let own = match tiny.architecture {
+    let own = own.unwrap_or_else(|| match tiny.architecture {
         "gemma2" => format!(
             r#","sliding_window":{window},"query_pre_attn_scalar":{head_dim},"attn_logit_softcapping":2.0,"final_logit_softcapping":3.0"#
         ),
@@ -456,7 +400,7 @@ pub fn config(tiny: &Tiny) -> String {
         // Half of a head is.
         "nemotron" => r#","norm_eps":1e-5"#.to_owned(),
         _ => String::new(),
-    };
+    });
     format!(
         r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}{}}}"#,
         tiny.layers,

@@ -5,12 +5,12 @@ use std::ops::Range;
 use serde_json::Value as Json;
 
 use super::layout::Layout;
-use crate::gguf::{Value, ValueType, Writer};
-use crate::model::family::{Recurrent, Windows};
+use crate::gguf::{Value, Writer};
+use crate::model::family::Windows;
 use crate::model::{Architecture, Gate};
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 25] = [
+const SIZES: [(&str, &str); 29] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
@@ -34,18 +34,25 @@ const SIZES: [(&str, &str); 25] = [
     ("moe_num_experts", "expert_count"),
     ("moe_k", "expert_used_count"),
     ("moe_layer_start_index", "leading_dense_block_count"),
+    // Of Hunyuan, LFM2 and MiniMax.
+    ("moe_topk", "expert_used_count"),
+    ("num_dense_layers", "leading_dense_block_count"),
+    ("conv_L_cache", "shortconv.l_cache"),
+    ("rotary_dim", "rope.dimension_count"),
     ("linear_conv_kernel_dim", "ssm.conv_kernel"),
     ("linear_num_key_heads", "ssm.group_count"),
     ("linear_num_value_heads", "ssm.time_step_rank"),
     ("linear_key_head_dim", "ssm.state_size"),
 ];
+const RMS_NORM: &str = "attention.layer_norm_rms_epsilon";
+const LAYER_NORM: &str = "attention.layer_norm_epsilon";
 /// Numbers: their names in both.
 const NUMBERS: [(&str, &str); 14] = [
-    ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    ("rms_norm_eps", RMS_NORM),
     // Cohere's and StableLM's, StarCoder's, and Nemotron's.
-    ("layer_norm_eps", "attention.layer_norm_epsilon"),
-    ("norm_epsilon", "attention.layer_norm_epsilon"),
-    ("norm_eps", "attention.layer_norm_epsilon"),
+    ("layer_norm_eps", LAYER_NORM),
+    ("norm_epsilon", LAYER_NORM),
+    ("norm_eps", LAYER_NORM),
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
@@ -61,7 +68,7 @@ const NUMBERS: [(&str, &str); 14] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 12] = [
+const USUAL: [(&str, &[&str]); 18] = [
     ("use_sliding_window", &["false"]),
     ("use_bidirectional_attention", &["false"]),
     // Bounds of queries, keys and values.
@@ -70,6 +77,14 @@ const USUAL: [(&str, &[&str]); 12] = [
     ("decoder_sparse_step", &["1"]),
     ("mlp_only_layers", &["[]"]),
     ("moe_layer_freq", &["1"]),
+    // Layers of Hunyuan that attend to what others have, or have no experts.
+    ("use_cla", &["false"]),
+    ("moe_layer_num_skipped", &["0"]),
+    // Factors of sums, of MiniMax, and norms of other heads.
+    ("layernorm_full_attention_beta", &["1.0", "1"]),
+    ("layernorm_linear_attention_beta", &["1.0", "1"]),
+    ("layernorm_mlp_beta", &["1.0", "1"]),
+    ("qk_norm_type", &["\"per_layer\""]),
     // Neighbours are rotated by latent attention.
     ("rope_interleave", &["true"]),
     // StableLM's parallel layers have norms of heads, and Cohere's layers are all parallel.
@@ -113,13 +128,19 @@ impl Source<'_> {
         self.writer.set(&key, value).map_err(|e| e.to_string())
     }
 
-    /// A size: metadata have 32 bits for it.
+    /// A size: metadata have 32 bits for it. Some configurations have it for each layer, and `false` for none.
     pub(super) fn size(&self, key: &str) -> Result<Option<u32>, String> {
         let size = |value: &Json| value.as_u64().and_then(|n| u32::try_from(n).ok());
-        let read = |value| {
-            size(value).ok_or_else(|| format!("{key} is {value}: it must be a whole number below 2^32"))
+        let alike = |value: &Json| match value.as_array().map(|all| &all[..]) {
+            Some([first, others @ ..]) if others.iter().all(|other| other == first) => size(first),
+            _ => size(value),
         };
-        self.get(key).map(read).transpose()
+        let read = |value| {
+            alike(value).ok_or_else(|| {
+                format!("{key} is {value}: it must be a whole number below 2^32, the same for all layers")
+            })
+        };
+        self.get(key).filter(|&value| value != &Json::Bool(false)).map(read).transpose()
     }
 
     /// A number of the configuration, or of an object in it.
@@ -206,44 +227,6 @@ impl Source<'_> {
         }
     }
 
-    /// Which matrices are stored in another order than in GGUF files.
-    fn layout(&mut self, architecture: Architecture) -> Result<Layout, String> {
-        let size = |key: &str| Ok::<_, String>(self.size(key)?.unwrap_or(0) as usize);
-        Ok(match architecture {
-            Architecture::Qwen3VlMoe => Layout::Experts { hidden: size("hidden_size")? },
-            Architecture::Qwen3Next => {
-                let (key_heads, heads) = (size("linear_num_key_heads")?, size("linear_num_value_heads")?);
-                let each = heads.checked_div(key_heads).unwrap_or(0);
-                let value_size = each.saturating_mul(size("linear_value_head_dim")?);
-                Layout::Linear { key_heads, key_size: size("linear_key_head_dim")?, value_size }
-            }
-            _ => self.latent(architecture)?,
-        })
-    }
-
-    /// Linear attention: what has no key of the same meaning in GGUF files.
-    fn linear_attention(&mut self, architecture: Architecture) -> Result<(), String> {
-        if !matches!(architecture.family().recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }) {
-            return Ok(());
-        }
-        let [heads, size] = ["linear_num_value_heads", "linear_value_head_dim"].map(|key| self.size(key));
-        if let (Some(heads), Some(size)) = (heads?, size?) {
-            self.set("ssm.inner_size", Value::U32(heads.saturating_mul(size)))?;
-        }
-        let Some(kinds) = self.get("layer_types").and_then(Json::as_array) else { return Ok(()) };
-        let linear = |kind: &Json| match kind.as_str() {
-            Some("linear_attention") => Ok(true),
-            Some("full_attention") => Ok(false),
-            _ => {
-                Err(format!("layer_types has {kind}: only linear_attention and full_attention are supported"))
-            }
-        };
-        let linear = kinds.iter().map(linear).collect::<Result<Vec<_>, _>>()?;
-        let key = format!("{}.attention.recurrent_layers", self.prefix);
-        let linear = linear.into_iter().map(Value::Bool);
-        self.writer.set_array(&key, ValueType::Bool, linear).map_err(|e| e.to_string())
-    }
-
     /// Tokens that begin and end texts; `generation` is the file about generation, which counts first.
     fn tokens(&mut self, generation: &Json, tokenizer: &Json) -> Result<(), String> {
         let of = |key: &str| [generation, self.json].iter().find_map(|j| j.get(key).filter(|v| !v.is_null()));
@@ -307,7 +290,9 @@ pub(super) fn metadata(
     }
     for (key, to) in NUMBERS {
         if let Some(number) = Source::number(json, key)? {
-            source.set(to, Value::F32(number as f32))?;
+            // Some names are those of both kinds of norms.
+            let rms = to == LAYER_NORM && !architecture.family().layer_norms;
+            source.set(if rms { RMS_NORM } else { to }, Value::F32(number as f32))?;
         }
     }
     if let Some(scalar) = Source::number(json, "query_pre_attn_scalar")? {
@@ -321,8 +306,9 @@ pub(super) fn metadata(
     let divisors = source.rope(architecture, [layers, context])?;
     source.window(architecture, layers, context)?;
     source.linear_attention(architecture)?;
+    source.convolution(architecture, layers)?;
     source.tokens(generation, tokenizer)?;
-    let tied = source.get("tie_word_embeddings").and_then(Json::as_bool);
+    let tied = source.get("tie_word_embeddings").or(source.get("tie_embedding")).and_then(Json::as_bool);
     let predictors = layers..layers.saturating_add(source.size("num_nextn_predict_layers")?.unwrap_or(0));
     Ok(Told { architecture, tied, divisors, layout, predictors })
 }

@@ -35,6 +35,8 @@ pub(super) enum Layout {
     Linear { key_heads: usize, key_size: usize, value_size: usize },
     /// Of all experts together, matrices have the outputs of an input one behind the other.
     Experts { hidden: usize },
+    /// Of the network beside experts, gate and up are one matrix, one above the other.
+    SharedHalves,
 }
 
 impl Layout {
@@ -60,6 +62,7 @@ impl Layout {
                 linear(whole, key_heads, [key_size, value_size]).map(Some)
             }
             Self::Experts { hidden } if self.needs_numbers(whole.name) => experts(whole, hidden),
+            Self::SharedHalves if whole.name.ends_with(HALVES) => halves(whole).map(Some),
             _ => Ok(None),
         }
     }
@@ -172,4 +175,20 @@ fn experts(whole: &Whole<'_>, hidden: usize) -> Result<Option<Vec<Part>>, String
     let sizes = [rows, cols].map(|n| n as usize);
     let bytes = whole.transposed(count as usize, sizes, sizes[0]);
     Ok(Some(vec![Part { name: whole.name.to_owned(), dims: vec![rows, cols, count], of: whole.of, bytes }]))
+}
+
+/// Gate and up of the network beside experts.
+const HALVES: &str = ".gate_up_proj.weight";
+
+/// Both apart.
+fn halves(whole: &Whole<'_>) -> Result<Vec<Part>, String> {
+    let rows = whole.dims.get(1).map(|&rows| rows as usize).filter(|rows| rows.is_multiple_of(2));
+    whole.row_bytes(rows)?;
+    let half = whole.dims[1] / 2;
+    let part = |to: &str, start: u64| {
+        let row = move |i: usize| start as usize + i;
+        let dims = vec![whole.dims[0], half];
+        whole.gathered(whole.name.replace(".gate_up_proj.", to), dims, half as usize, row)
+    };
+    Ok(vec![part(".gate_proj.", 0), part(".up_proj.", half)])
 }

@@ -14,6 +14,7 @@ impl Source<'_> {
         let kind = &architecture.family().experts;
         let width = match kind {
             Mixture::No | Mixture::Some | Mixture::Normed => return Ok(()),
+            _ if architecture == Architecture::MiniMaxM2 => "intermediate_size",
             Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
             Mixture::Wide | Mixture::Biased => "intermediate_size",
         };
@@ -30,16 +31,44 @@ impl Source<'_> {
             self.scoring()?;
         }
         let normalised = match self.get(NORMALISED) {
-            None if deepseek => return Err(format!("{NORMALISED} is missing")),
-            // What the library assumes.
-            None => matches!(
-                architecture,
-                Architecture::Qwen3Next | Architecture::Qwen35Moe | Architecture::Qwen3VlMoe
-            ),
+            // What the library assumes, or does with all models.
+            None => match architecture {
+                Architecture::Qwen3Next | Architecture::Qwen35Moe | Architecture::Qwen3VlMoe => true,
+                Architecture::MiniMaxM2 | Architecture::HunyuanMoe | Architecture::GraniteMoe => true,
+                _ if deepseek => return Err(format!("{NORMALISED} is missing")),
+                _ => false,
+            },
             Some(Json::Bool(normalised)) => *normalised,
             Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
         };
-        self.set("expert_weights_norm", Value::Bool(normalised))
+        self.set("expert_weights_norm", Value::Bool(normalised))?;
+        self.shared(architecture, size)
+    }
+
+    /// How wide the network beside experts is, where these are `width` wide.
+    fn shared(&mut self, architecture: Architecture, width: u32) -> Result<(), String> {
+        const WIDTH: &str = "shared_intermediate_size";
+        const EACH: &str = "moe_intermediate_size";
+        let size = match (architecture, self.size(WIDTH)?) {
+            (Architecture::HunyuanMoe, _) => {
+                if let Some(each) = self.size(EACH)?.filter(|&each| each != width) {
+                    return Err(format!(
+                        "{EACH} is {each}: only that of intermediate_size, {width}, is supported"
+                    ));
+                }
+                let count = match self.get("use_mixed_mlp_moe") {
+                    Some(Json::Bool(false)) => 0,
+                    _ => self.size("num_shared_expert")?.unwrap_or(1),
+                };
+                width.saturating_mul(count)
+            }
+            (Architecture::GraniteMoe, Some(size)) => size,
+            (_, Some(size)) if size > 0 => {
+                return Err(format!("{WIDTH} is {size}, which is not supported with {}", self.prefix))
+            }
+            _ => return Ok(()),
+        };
+        self.set("expert_shared_feed_forward_length", Value::U32(size))
     }
 
     /// How experts of DeepSeek's kind are scored and chosen, and in which layers they are.

@@ -4,6 +4,7 @@
 //! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), Gemma's and Qwen 3.5's norms, whose
 //! weights lack 1, and Qwen 3.5's rates, which are stored as logarithms. Of models that understand images, too, the part for texts is opened (see [`text`]).
 
+mod aliases;
 mod blocks;
 mod config;
 mod dense;
@@ -11,6 +12,7 @@ mod experts;
 mod latent;
 mod layout;
 mod mixture;
+mod recurrent;
 mod rope;
 mod text;
 mod tokenizer;
@@ -139,7 +141,13 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
             file.tensor(name).or_else(other)
         };
         for weight in file.weights_among(named) {
-            let Some(name) = text::name(&weight.name) else { continue };
+            // Of several tensors, the name is what theirs have in common.
+            let whole = match &weight.view {
+                Ok(View::Awq(_) | View::Gptq(_) | View::SqueezeLlm(_)) => format!("{}.weight", weight.name),
+                _ => weight.name.clone(),
+            };
+            let Some(name) = text::name(&whole) else { continue };
+            let name = aliases::usual(told.architecture, &name);
             if text::layer(&name).is_some_and(|layer| told.predictors.contains(&layer)) {
                 continue;
             }
@@ -213,18 +221,14 @@ impl Tensors {
         if let View::Plain(tensor) = view {
             return self.plain(file, tensor, name);
         }
-        let name = match weight.name.ends_with(".weight") || weight.shape.len() > 2 {
-            true => name.to_owned(),
-            false => format!("{name}.weight"),
-        };
         let scales = named(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
-        let scales = scales.filter(|_| !self.layout.needs_numbers(&name));
+        let scales = scales.filter(|_| !self.layout.needs_numbers(name));
         let stored = blocks::stored(view, scales).map_err(|e| format!("{}: {e}", weight.name))?;
         let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
         let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
-        match self.layout.parts(&Whole { name: &name, dims: &dims, of, bytes: &stored.bytes })? {
+        match self.layout.parts(&Whole { name, dims: &dims, of, bytes: &stored.bytes })? {
             Some(parts) => self.push_all(parts),
-            None => self.push(&name, &dims, of, Bytes::Owned(stored.bytes)),
+            None => self.push(name, &dims, of, Bytes::Owned(stored.bytes)),
         }
     }
 
@@ -237,7 +241,7 @@ impl Tensors {
         let (of, _) = dense(tensor)?;
         let mut dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
         let linear = name.contains(".linear_attn.");
-        if linear && name.ends_with(".conv1d.weight") {
+        if name.ends_with(".conv1d.weight") || name.ends_with(".conv.weight") {
             // Channels have one input each.
             dims.retain(|&d| d != 1);
         }
