@@ -4,6 +4,8 @@
 mod exact;
 #[path = "checkpoint/folder.rs"]
 mod folder;
+#[path = "checkpoint/gemma4.rs"]
+mod gemma4;
 #[path = "checkpoint/gpt_oss.rs"]
 mod gpt_oss;
 #[path = "checkpoint/latent.rs"]
@@ -90,6 +92,9 @@ fn all() -> Vec<Tiny> {
         Tiny::new("minimax-m2", None),
         Tiny::new("hunyuan-moe", None),
         Tiny::new("granitemoe", None),
+        gemma4::tiny(),
+        Tiny::with_per_layer(),
+        Tiny { layers: 4, ..Tiny::with_normed_experts() },
     ];
     dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }

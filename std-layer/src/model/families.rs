@@ -241,7 +241,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Gemma4,
         gguf: "gemma4",
-        checkpoints: &[],
+        checkpoints: &["gemma4_text"],
+        norms_lack_one: false,
         // Layers without windows have frequencies that are divided, most of them so far that nothing turns.
         windows: Windows::Periodic {
             period: 6,

@@ -6,7 +6,7 @@ use gllm_kernels_std::core::{bf16, f16, QuantFormat};
 use gllm_kernels_std::model::{Matrix, Model};
 
 use super::tiny::Tiny;
-use super::{gpt_oss, latent, numbers, own, recurrent};
+use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -125,7 +125,8 @@ impl Dense {
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
         let (name, is) = (tiny.architecture, |names: &[&str]| names.contains(&tiny.architecture));
-        let lacks_one = name.starts_with("gemma") || is(&["qwen35", "qwen35moe", "qwen3next", "nemotron"]);
+        let lacks_one =
+            is(&["gemma", "gemma2", "gemma3"]) || is(&["qwen35", "qwen35moe", "qwen3next", "nemotron"]);
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
             Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
@@ -170,8 +171,10 @@ impl Dense {
             if layer.latent.is_some() {
                 all.extend(latent::tensors(layer, &at("self_attn")));
             }
+            let same_values = gguf.config().values_are_keys && gguf.config().layer[l].window.is_none();
             let apart = name != "phi3" && layer.recurrent.is_none() && layer.latent.is_none();
-            for (name, w, bias) in inputs.into_iter().filter(|_| apart) {
+            let there = |name: &str, w: Matrix<'_>| apart && w.rows() > 0 && !(same_values && name == "v");
+            for (name, w, bias) in inputs.into_iter().filter(|&(name, w, _)| there(name, w)) {
                 let mut x = numbers(w);
                 if is(&["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee"]) && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
@@ -189,6 +192,7 @@ impl Dense {
             }
             let shared = match &layer.experts {
                 None => "",
+                Some(_) if name == "gemma4" => "",
                 Some(_) if is(&["qwen2moe", "qwen3next", "qwen35moe"]) => "shared_expert.",
                 Some(_) => "shared_experts.",
             };
@@ -219,7 +223,7 @@ impl Dense {
                 };
                 let router = experts.router;
                 all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
-                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe"]);
+                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe", "gemma4"]);
                 if stacked {
                     let each = &experts.each;
                     let gate_up: Vec<_> = each.iter().flat_map(|of| [of.gate.unwrap(), of.up]).collect();
@@ -264,7 +268,7 @@ impl Dense {
             all.extend(biases(&layer.attention_norm_bias).map(|x| bias(at("input_layernorm"), x)));
             let [behind, before, last] = match name {
                 "glm4" => ["post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"],
-                "gemma2" | "gemma3" => {
+                "gemma2" | "gemma3" | "gemma4" => {
                     ["post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
                 }
                 "exaone4" | "olmo2" => ["post_attention_layernorm", "", "post_feedforward_layernorm"],
@@ -273,7 +277,13 @@ impl Dense {
             all.extend(layer.ffn_norm.iter().map(|x| norm(at(before), x)));
             all.extend(biases(&layer.ffn_norm_bias).map(|x| bias(at(before), x)));
             all.extend(layer.post_attention_norm.iter().map(|x| norm(at(behind), x)));
-            all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), x)));
+            // The last norm contains the factor of the residual stream.
+            let scale = gguf.config().layer[l].scale.filter(|_| layer.per_layer.is_none()).unwrap_or(1.0);
+            let unscaled = |x: &Vec<f32>| x.iter().map(|x| x / scale).collect::<Vec<_>>();
+            all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), &unscaled(x))));
+        }
+        if name == "gemma4" {
+            all.extend(gemma4::tensors(gguf));
         }
         own::renamed(tiny, &mut all);
         all
@@ -295,6 +305,7 @@ pub fn config(tiny: &Tiny) -> String {
     let gemma = tiny.architecture.starts_with("gemma");
     let kind = match (tiny.architecture, tiny.experts) {
         ("gemma3", _) => "gemma3_text",
+        ("gemma4", _) => "gemma4_text",
         ("llama", Some(_)) => "mixtral",
         ("qwen2moe", _) => "qwen2_moe",
         ("qwen3moe", _) => "qwen3_moe",

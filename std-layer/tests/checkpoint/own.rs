@@ -39,6 +39,7 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".mlp.shared_experts.gate_up_proj.", ".shared_mlp.input_linear."),
             (".mlp.shared_experts.down_proj.", ".shared_mlp.output_linear."),
         ],
+        "gemma4" => &[(".mlp.experts.", ".experts."), (".mlp.gate.", ".router.proj.")],
         _ => &[],
     }
 }
@@ -74,6 +75,7 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         "granitemoe" => format!(
             r#","num_local_experts":{count},"num_experts_per_tok":{used},"shared_intermediate_size":40,"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
         ),
+        "gemma4" => super::gemma4::keys(tiny),
         _ => return None,
     })
 }

@@ -30,12 +30,15 @@ const GRANITE: Aliases = &[
     (".shared_mlp.output_linear.", ".mlp.shared_experts.down_proj."),
 ];
 
+const GEMMA4: Aliases = &[(".experts.", ".mlp.experts."), (".router.proj.", ".mlp.gate.")];
+
 fn aliases(architecture: Architecture) -> [Aliases; 2] {
     match architecture {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
         Architecture::MiniMaxM2 => [MINIMAX, W123],
         Architecture::HunyuanMoe => [HUNYUAN, &[]],
         Architecture::GraniteMoe => [GRANITE, &[]],
+        Architecture::Gemma4 => [GEMMA4, &[]],
         _ => [&[]; 2],
     }
 }

@@ -70,7 +70,8 @@ const NUMBERS: [(&str, &str); 14] = [
 /// one of these values.
 const USUAL: [(&str, &[&str]); 18] = [
     ("use_sliding_window", &["false"]),
-    ("use_bidirectional_attention", &["false"]),
+    // Gemma 4 sees images as a whole, and texts by tokens.
+    ("use_bidirectional_attention", &["false", "\"vision\""]),
     // Bounds of queries, keys and values.
     ("clip_qkv", &[]),
     // Layers without experts among those with them.
@@ -300,6 +301,7 @@ pub(super) fn metadata(
     }
     source.experts(architecture)?;
     source.scales(architecture)?;
+    source.gemma4(architecture)?;
     let layout = source.layout(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);

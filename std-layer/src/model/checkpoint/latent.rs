@@ -1,5 +1,7 @@
 //! What a configuration says of latent attention.
 
+use serde_json::Value as Json;
+
 use super::config::Source;
 use super::layout::Layout;
 use crate::gguf::Value;
@@ -19,7 +21,9 @@ impl Source<'_> {
         let sum = |a: u32, b: u32| a.checked_add(b).ok_or_else(|| format!("heads of {a} + {b} elements"));
         // Of Mistral, the part is that of a whole query.
         let query = sum(plain, rotated)?;
-        if let Some(part) = self.partial_rotation()?.filter(|&part| part != 1.0) {
+        let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling"));
+        let part = self.partial_rotation(parameters.unwrap_or(&Json::Null))?;
+        if let Some(part) = part.filter(|&part| part != 1.0) {
             if (part * f64::from(query)).round() != f64::from(rotated) {
                 return Err(format!(
                     "partial_rotary_factor is {part}: {rotated} elements of {query} are rotated"

@@ -9,6 +9,7 @@ mod blocks;
 mod config;
 mod dense;
 mod experts;
+mod gemma4;
 mod latent;
 mod layout;
 mod mixture;

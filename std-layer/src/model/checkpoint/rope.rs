@@ -11,22 +11,21 @@ const PART: &str = "partial_rotary_factor";
 
 impl Source<'_> {
     /// The part of a head that is rotated, if it is said.
-    pub(super) fn partial_rotation(&self) -> Result<Option<f64>, String> {
-        let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling"));
-        match parameters.map(|of| Self::number(of, PART)).transpose()?.flatten() {
+    pub(super) fn partial_rotation(&self, parameters: &Json) -> Result<Option<f64>, String> {
+        match Self::number(parameters, PART)? {
             None => Self::number(self.json, PART),
             said => Ok(said),
         }
     }
 
     /// The part of a head that is rotated, and the layers in which it is.
-    fn rotated(&mut self, architecture: Architecture, layers: u32) -> Result<(), String> {
+    fn rotated(&mut self, architecture: Architecture, layers: u32, parameters: &Json) -> Result<(), String> {
         const LAYERS: &str = "no_rope_layers";
         let family = architecture.family();
         if family.latent {
             return Ok(());
         }
-        let said = self.partial_rotation()?;
+        let said = self.partial_rotation(parameters)?;
         let part = match family.pairs.and_then(|pairs| pairs.part) {
             Some(usual) => said.unwrap_or(usual),
             None => said.filter(|&part| part != 1.0).map_or(Ok(1.0), |part| {
@@ -89,8 +88,12 @@ impl Source<'_> {
         };
         let theta = theta.unwrap_or(10_000.0);
         self.set("rope.freq_base", Value::F32(theta as f32))?;
-        self.rotated(architecture, layers)?;
         let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
+        let proportional = kind.is_some_and(|kind| kind.as_str() == Some("proportional"));
+        if proportional && architecture == Architecture::Gemma4 {
+            return self.proportional(&parameters);
+        }
+        self.rotated(architecture, layers, &parameters)?;
         if let Some(beta) = Self::number(&parameters, "llama_4_scaling_beta")? {
             self.set("attention.temperature_scale", Value::F32(beta as f32))?;
         }
