@@ -71,6 +71,8 @@ fn all() -> Vec<Tiny> {
         "arcee",
         "qwen35",
         "lfm2",
+        "granitehybrid",
+        "nemotron_h",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -92,6 +94,7 @@ fn all() -> Vec<Tiny> {
         Tiny::new("minimax-m2", None),
         Tiny::new("hunyuan-moe", None),
         Tiny::new("granitemoe", None),
+        Tiny::new("nemotron_h_moe", None),
         gemma4::tiny(),
         Tiny::with_per_layer(),
         Tiny { layers: 4, ..Tiny::with_normed_experts() },

@@ -93,6 +93,7 @@ const GRANITE: Family = Family {
 const NEMOTRON_H: Family = Family {
     architecture: Architecture::NemotronH,
     gguf: "nemotron_h",
+    checkpoints: &["nemotron_h"],
     pairs: None,
     recurrent: Recurrent::StateSpace,
     networks_are_layers: true,
@@ -285,6 +286,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::GraniteHybrid,
         gguf: "granitehybrid",
+        checkpoints: &["granitemoehybrid"],
         recurrent: Recurrent::StateSpace,
         experts: Mixture::Some,
         ..GRANITE

@@ -197,7 +197,7 @@ impl Dense {
                 Some(_) => "shared_experts.",
             };
             if let (Some(network), true) =
-                (&layer.feed_forward, is(&["phi3", "chatglm", "glm4", "granitemoe"]))
+                (&layer.feed_forward, is(&["phi3", "chatglm", "glm4", "granitemoe", "granitehybrid"]))
             {
                 let (both, down) = ([network.gate.unwrap(), network.up], network.down);
                 all.push(below(at(&format!("mlp.{shared}gate_up_proj.weight")), &both));
@@ -236,7 +236,8 @@ impl Dense {
                     }
                 }
                 for (e, network) in experts.each.iter().enumerate().filter(|_| !stacked) {
-                    for (name, w) in names.iter().zip(network.matrices()) {
+                    let gates = usize::from(network.gate.is_none());
+                    for (name, w) in names.iter().skip(gates).zip(network.matrices()) {
                         all.push(matrix(at(&format!("{block}.experts.{e}.{name}.weight")), w, numbers(w)));
                     }
                 }
@@ -319,6 +320,8 @@ pub fn config(tiny: &Tiny) -> String {
         ("hunyuan-dense", _) => "hunyuan_v1_dense",
         ("deepseek2", _) => "deepseek_v3",
         ("lfm2moe", _) => "lfm2_moe",
+        ("granitehybrid", _) => "granitemoehybrid",
+        ("nemotron_h_moe", _) => "nemotron_h",
         ("minimax-m2", _) => "minimax_m2",
         ("hunyuan-moe", _) => "hunyuan_v1_moe",
         ("qwen3next", _) => "qwen3_next",
@@ -358,6 +361,7 @@ pub fn config(tiny: &Tiny) -> String {
     let activation = match tiny.architecture {
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
         "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
+        name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
         _ => r#""hidden_act":"silu""#,
     };

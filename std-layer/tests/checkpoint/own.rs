@@ -39,14 +39,41 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".mlp.shared_experts.gate_up_proj.", ".shared_mlp.input_linear."),
             (".mlp.shared_experts.down_proj.", ".shared_mlp.output_linear."),
         ],
+        "granitehybrid" => &[
+            (".mlp.gate_up_proj.", ".shared_mlp.input_linear."),
+            (".mlp.down_proj.", ".shared_mlp.output_linear."),
+            (".linear_attn.", ".mamba."),
+        ],
+        "nemotron_h" | "nemotron_h_moe" => &[
+            ("model.", "backbone."),
+            (".embed_tokens.", ".embeddings."),
+            ("backbone.norm.", "backbone.norm_f."),
+            (".input_layernorm.", ".norm."),
+            (".post_attention_layernorm.", ".norm."),
+            (".self_attn.", ".mixer."),
+            (".linear_attn.", ".mixer."),
+            (".mlp.", ".mixer."),
+        ],
         "gemma4" => &[(".mlp.experts.", ".experts."), (".mlp.gate.", ".router.proj.")],
         _ => &[],
     }
 }
 
+/// Where networks count as layers: here each other one.
+fn counted(name: &mut String) {
+    let Some((number, rest)) = name.strip_prefix("model.layers.").and_then(|own| own.split_once('.')) else {
+        return;
+    };
+    let of_network = rest.starts_with("mlp.") || rest.starts_with("post_attention_layernorm.");
+    *name = format!("model.layers.{}.{rest}", 2 * number.parse::<usize>().unwrap() + usize::from(of_network));
+}
+
 /// Gives tensors the names of their architecture.
 pub fn renamed(tiny: &Tiny, tensors: &mut [Dense]) {
     for tensor in tensors {
+        if tiny.architecture.starts_with("nemotron_h") {
+            counted(&mut tensor.name);
+        }
         for (from, to) in names(tiny.architecture) {
             tensor.name = tensor.name.replacen(from, to, 1);
         }
@@ -76,6 +103,20 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
             r#","num_local_experts":{count},"num_experts_per_tok":{used},"shared_intermediate_size":40,"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
         ),
         "gemma4" => super::gemma4::keys(tiny),
+        "granitehybrid" => format!(
+            r#","layer_types":["mamba","attention","mamba"],"mamba_n_heads":6,"mamba_d_head":16,"mamba_n_groups":2,"mamba_d_state":32,"mamba_d_conv":4,"time_step_limit":[0.0,Infinity],"position_embedding_type":"nope","num_local_experts":0,"shared_intermediate_size":{width},"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
+        ),
+        "nemotron_h" | "nemotron_h_moe" => {
+            let experts = match tiny.experts {
+                None => r#""hybrid_override_pattern":"M-*-M""#.to_owned(),
+                Some(_) => format!(
+                    r#""layers_block_type":["mamba","moe","attention","moe","mamba"],"n_routed_experts":{count},"num_experts_per_tok":{used},"moe_intermediate_size":{width},"moe_shared_expert_intermediate_size":40,"n_shared_experts":1,"n_group":1,"topk_group":1,"norm_topk_prob":true,"routed_scaling_factor":1.0"#
+                ),
+            };
+            format!(
+                r#","mlp_hidden_act":"relu2","layer_norm_epsilon":1e-5,"mamba_num_heads":6,"mamba_head_dim":16,"n_groups":2,"ssm_state_size":32,"conv_kernel":4,"mamba_hidden_act":"silu","time_step_limit":[0.0,{{"__float__":"Infinity"}}],{experts}"#
+            )
+        }
         _ => return None,
     })
 }

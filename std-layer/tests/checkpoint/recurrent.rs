@@ -1,11 +1,13 @@
 // Layers that have something else than attention, as checkpoints have them.
 
 use gllm_kernels_std::model::{
-    Config, LayerWeights, LinearAttention, Matrix, Recurrence, RecurrentWeights, ShortConvolution,
+    Config, LayerWeights, LinearAttention, Matrix, Recurrence, RecurrentWeights, Rule, ShortConvolution,
 };
 
 use super::folder::Dense;
 use super::numbers;
+use super::refused::changed_configurations;
+use super::tiny::Tiny;
 
 /// The tensors of a layer in place of attention, and what their names begin with.
 pub fn tensors(
@@ -15,6 +17,9 @@ pub fn tensors(
     at: &dyn Fn(&str) -> String,
 ) -> Vec<Dense> {
     match config.recurrence {
+        Some(Recurrence::Linear(of)) if of.rule == Rule::StateSpace => {
+            state_space(&of, layer, recurrent, &at("linear_attn"))
+        }
         Some(Recurrence::Linear(of)) => linear_attention(config, &of, layer, recurrent, &at("linear_attn")),
         Some(Recurrence::Convolution(of)) => convolution(&of, layer, recurrent, &at("conv")),
         _ => panic!("another recurrence"),
@@ -37,6 +42,38 @@ fn convolution(
         stored("in_proj", 3 * of.channels, &x),
         stored("out_proj", of.channels, &numbers(layer.output)),
         Dense::floats(&format!("{at}.conv.weight"), &[of.channels, 1, of.taps], &taps),
+    ]
+}
+
+/// A state space, whose channels are values, keys and queries, in this order.
+fn state_space(
+    of: &LinearAttention,
+    layer: &LayerWeights<'_>,
+    recurrent: &RecurrentWeights<'_>,
+    at: &str,
+) -> Vec<Dense> {
+    let linear = recurrent.linear.as_ref().unwrap();
+    let inputs = [linear.gates, layer.v, layer.k, layer.q, linear.decays[0]];
+    let x: Vec<f32> = inputs.iter().flat_map(|&w| numbers(w)).collect();
+    let matrix = |name: &str, w: Matrix<'_>, rows: usize, x: &[f32]| {
+        Dense::stored(&format!("{at}.{name}.weight"), w.format(), &[rows, w.cols()], x)
+    };
+    let vector = |name: &str, x: &[f32]| Dense::floats(&format!("{at}.{name}"), &[x.len()], x);
+    let keys = of.key_heads * of.key_size;
+    let in_file = |x: &[f32], each: usize| {
+        [&x[2 * keys * each..], &x[keys * each..2 * keys * each], &x[..keys * each]].concat()
+    };
+    let taps = in_file(&by_channel(&recurrent.convolution, of.taps), of.taps);
+    let rates: Vec<f32> = linear.rate.iter().map(|rate| (-rate).ln()).collect();
+    vec![
+        matrix("in_proj", layer.q, inputs.iter().map(Matrix::rows).sum(), &x),
+        matrix("out_proj", layer.output, layer.output.rows(), &numbers(layer.output)),
+        Dense::floats(&format!("{at}.conv1d.weight"), &[of.channels(), 1, of.taps], &taps),
+        vector("conv1d.bias", &in_file(recurrent.convolution_bias.as_ref().unwrap(), 1)),
+        vector("dt_bias", &linear.decay_bias),
+        vector("A_log", &rates),
+        vector("D", linear.skip.as_ref().unwrap()),
+        vector("norm.weight", &linear.norm),
     ]
 }
 
@@ -105,4 +142,49 @@ fn linear_attention(
         matrix("out_proj", layer.output, hidden, output),
     ];
     inputs.into_iter().chain(others).collect()
+}
+
+#[test]
+fn refused() {
+    changed_configurations(
+        &Tiny::new("granitehybrid", None),
+        &[
+            (r#""mamba_n_heads":6"#, r#""mamba_n_heads":5"#, &["time_step_rank", "5", "2 heads"]),
+            (
+                r#""mamba_n_heads":6"#,
+                r#""mamba_n_heads":8"#,
+                &["linear_attn.in_proj", "[64, 326]", "[64, 392]"],
+            ),
+            (r#""mamba_d_head":16"#, r#""mamba_d_head":"auto""#, &["inner_size", "128", "6 heads"]),
+            (r#","mamba_d_state":32"#, "", &["mamba_d_state is missing"]),
+            (r#""mamba_n_groups":2"#, r#""mamba_n_groups":0"#, &["group_count", "0"]),
+            (r#""mamba_d_conv":4"#, r#""mamba_d_conv":1"#, &["conv_kernel", "1", "2 to 8"]),
+            ("[0.0,Infinity]", "[0.1,Infinity]", &["time_step_limit", "0.1"]),
+            ("[0.0,Infinity]", "[0.0,8.0]", &["time_step_limit", "8.0"]),
+            (r#""nope""#, r#""alibi""#, &["position_embedding_type", "alibi"]),
+            (r#""attention","mamba"]"#, r#""attention"]"#, &["num_hidden_layers", "3", "2 layers"]),
+            (r#""attention","mamba"]"#, r#""attention","mlp"]"#, &["layer_types", "networks"]),
+            (r#""attention","mamba"]"#, r#""attention","conv"]"#, &["layer_types", "conv"]),
+            (r#""layer_types""#, r#""types""#, &["neither", "layer_types"]),
+            (
+                r#""num_local_experts":0"#,
+                r#""num_local_experts":4,"num_experts_per_tok":2"#,
+                &["mlp.gate", "missing"],
+            ),
+        ],
+    );
+    let pattern = r#""hybrid_override_pattern":"M-*-M""#;
+    changed_configurations(
+        &Tiny::new("nemotron_h", None),
+        &[
+            (pattern, r#""hybrid_override_pattern":"M-*-Q""#, &["hybrid_override_pattern", "Q"]),
+            (pattern, r#""hybrid_override_pattern":"M-*-""#, &["num_hidden_layers", "5", "4"]),
+            (pattern, r#""hybrid_override_pattern":"MM*-M""#, &["1.linear_attn.in_proj", "missing"]),
+            (pattern, r#""hybrid_override_pattern":"M-*EM""#, &["moe_intermediate_size"]),
+            (pattern, r#""hybrid_override_pattern":"-M*-M""#, &["feed_forward_length"]),
+            (r#""mlp_hidden_act":"relu2""#, r#""mlp_hidden_act":"silu""#, &["mlp_hidden_act", "silu"]),
+            (r#""mamba_hidden_act":"silu""#, r#""mamba_hidden_act":"gelu""#, &["mamba_hidden_act", "gelu"]),
+            (r#""mamba_hidden_act":"silu""#, r#""moe_latent_size":32"#, &["moe_latent_size", "32"]),
+        ],
+    );
 }

@@ -32,6 +32,23 @@ const GRANITE: Aliases = &[
 
 const GEMMA4: Aliases = &[(".experts.", ".mlp.experts."), (".router.proj.", ".mlp.gate.")];
 
+const NEMOTRON_H: Aliases = &[
+    ("backbone.", "model."),
+    ("model.embeddings.", "model.embed_tokens."),
+    ("model.norm_f.", "model.norm."),
+    (".mixer.q_proj.", ".self_attn.q_proj."),
+    (".mixer.k_proj.", ".self_attn.k_proj."),
+    (".mixer.v_proj.", ".self_attn.v_proj."),
+    (".mixer.o_proj.", ".self_attn.o_proj."),
+    (".mixer.up_proj.", ".mlp.up_proj."),
+    (".mixer.down_proj.", ".mlp.down_proj."),
+    (".mixer.gate.", ".mlp.gate."),
+    (".mixer.experts.", ".mlp.experts."),
+    (".mixer.shared_experts.", ".mlp.shared_experts."),
+    (".mixer.", ".linear_attn."),
+];
+const SPACE: Aliases = &[(".mamba.", ".linear_attn.")];
+
 fn aliases(architecture: Architecture) -> [Aliases; 2] {
     match architecture {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
@@ -39,6 +56,8 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::HunyuanMoe => [HUNYUAN, &[]],
         Architecture::GraniteMoe => [GRANITE, &[]],
         Architecture::Gemma4 => [GEMMA4, &[]],
+        Architecture::GraniteHybrid => [GRANITE, SPACE],
+        Architecture::NemotronH | Architecture::NemotronHMoe => [NEMOTRON_H, &[]],
         _ => [&[]; 2],
     }
 }

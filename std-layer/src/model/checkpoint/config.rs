@@ -5,16 +5,19 @@ use std::ops::Range;
 use serde_json::Value as Json;
 
 use super::layout::Layout;
+use super::space;
 use crate::gguf::{Value, Writer};
 use crate::model::family::Windows;
 use crate::model::{Architecture, Gate};
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 29] = [
+const SIZES: [(&str, &str); 31] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
     ("num_key_value_heads", "attention.head_count_kv"),
+    // Nemotron-H has the first one.
+    ("attention_head_dim", "attention.key_length"),
     ("head_dim", "attention.key_length"),
     ("intermediate_size", "feed_forward_length"),
     ("max_position_embeddings", "context_length"),
@@ -39,6 +42,7 @@ const SIZES: [(&str, &str); 29] = [
     ("num_dense_layers", "leading_dense_block_count"),
     ("conv_L_cache", "shortconv.l_cache"),
     ("rotary_dim", "rope.dimension_count"),
+    ("moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
     ("linear_conv_kernel_dim", "ssm.conv_kernel"),
     ("linear_num_key_heads", "ssm.group_count"),
     ("linear_num_value_heads", "ssm.time_step_rank"),
@@ -47,11 +51,12 @@ const SIZES: [(&str, &str); 29] = [
 const RMS_NORM: &str = "attention.layer_norm_rms_epsilon";
 const LAYER_NORM: &str = "attention.layer_norm_epsilon";
 /// Numbers: their names in both.
-const NUMBERS: [(&str, &str); 14] = [
+const NUMBERS: [(&str, &str); 15] = [
     ("rms_norm_eps", RMS_NORM),
     // Cohere's and StableLM's, StarCoder's, and Nemotron's.
     ("layer_norm_eps", LAYER_NORM),
     ("norm_epsilon", LAYER_NORM),
+    ("layer_norm_epsilon", LAYER_NORM),
     ("norm_eps", LAYER_NORM),
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
@@ -68,7 +73,7 @@ const NUMBERS: [(&str, &str); 14] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 18] = [
+const USUAL: [(&str, &[&str]); 20] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
     ("use_bidirectional_attention", &["false", "\"vision\""]),
@@ -86,6 +91,9 @@ const USUAL: [(&str, &[&str]); 18] = [
     ("layernorm_linear_attention_beta", &["1.0", "1"]),
     ("layernorm_mlp_beta", &["1.0", "1"]),
     ("qk_norm_type", &["\"per_layer\""]),
+    // Nemotron-H: experts of fewer elements than the residual stream has, and activations behind the convolution.
+    ("moe_latent_size", &[]),
+    ("mamba_hidden_act", &["\"silu\""]),
     // Neighbours are rotated by latent attention.
     ("rope_interleave", &["true"]),
     // StableLM's parallel layers have norms of heads, and Cohere's layers are all parallel.
@@ -159,7 +167,7 @@ impl Source<'_> {
     fn activation(&self, architecture: Architecture) -> Result<(), String> {
         let (keys, expected) = match architecture.family().gate {
             Gate::GeluTanh => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
-            Gate::ReluSquared => (["hidden_act", "hidden_activation"], "relu2"),
+            Gate::ReluSquared => (["hidden_act", "mlp_hidden_act"], "relu2"),
             _ => (["hidden_act", "hidden_activation"], "silu"),
         };
         match keys.iter().find_map(|key| Some((key, self.get(key)?))) {
@@ -258,6 +266,17 @@ impl Source<'_> {
     }
 }
 
+/// The architecture of a `model_type`. Some types are several architectures.
+fn architecture(json: &Json, kind: &str) -> Result<Option<Architecture>, String> {
+    let found = Architecture::ALL.iter().copied().find(|a| a.family().checkpoints.contains(&kind));
+    Ok(match found {
+        Some(Architecture::NemotronH) if space::kinds(json)?.contains(&space::Kind::Experts) => {
+            Some(Architecture::NemotronHMoe)
+        }
+        found => found,
+    })
+}
+
 /// Sets the metadata of a model with this configuration; the other two files may be null.
 ///
 /// # Errors
@@ -268,7 +287,7 @@ pub(super) fn metadata(
 ) -> Result<Told, String> {
     let kind = json.get("model_type").and_then(Json::as_str).unwrap_or_default();
     let kinds = |a: &Architecture| a.family().checkpoints;
-    let Some(&architecture) = Architecture::ALL.iter().find(|a| kinds(a).contains(&kind)) else {
+    let Some(architecture) = architecture(json, kind)? else {
         let names: Vec<_> = Architecture::ALL.iter().flat_map(kinds).copied().collect();
         let found: String = kind.chars().take(64).collect();
         return Err(format!("model_type is {found:?}: checkpoints are supported of {}", names.join(", ")));
@@ -309,8 +328,12 @@ pub(super) fn metadata(
     source.window(architecture, layers, context)?;
     source.linear_attention(architecture)?;
     source.convolution(architecture, layers)?;
+    source.state_space(architecture)?;
     source.tokens(generation, tokenizer)?;
     let tied = source.get("tie_word_embeddings").or(source.get("tie_embedding")).and_then(Json::as_bool);
-    let predictors = layers..layers.saturating_add(source.size("num_nextn_predict_layers")?.unwrap_or(0));
+    let predictors = match (layers, source.size("num_nextn_predict_layers")?) {
+        (1.., Some(count)) => layers..layers.saturating_add(count),
+        _ => 0..0,
+    };
     Ok(Told { architecture, tied, divisors, layout, predictors })
 }

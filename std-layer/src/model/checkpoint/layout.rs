@@ -37,6 +37,8 @@ pub(super) enum Layout {
     Experts { hidden: usize },
     /// Of the network beside experts, gate and up are one matrix, one above the other.
     SharedHalves,
+    /// The same; and numbers of heads have one dimension, and the weights of norms of these in so many groups.
+    StateSpace { groups: usize },
 }
 
 impl Layout {
@@ -47,6 +49,28 @@ impl Layout {
             Self::Experts { .. } => EXPERTS.iter().any(|end| name.ends_with(end)),
             _ => false,
         }
+    }
+
+    /// The dimensions of a tensor of floating point, the contiguous one first, as GGUF files have them.
+    pub(super) fn dims(&self, name: &str, mut dims: Vec<u64>) -> Vec<u64> {
+        // Channels that are convolved have one input each.
+        if name.ends_with(".conv1d.weight") || name.ends_with(".conv.weight") {
+            dims.retain(|&d| d != 1);
+        }
+        let Self::StateSpace { groups } = *self else { return dims };
+        match &dims[..] {
+            [_] if [".linear_attn.A_log", ".linear_attn.D"].iter().any(|end| name.ends_with(end)) => {
+                dims.insert(0, 1);
+            }
+            &[n] if name.ends_with(".linear_attn.norm.weight")
+                && groups > 1
+                && n.is_multiple_of(groups as u64) =>
+            {
+                dims = vec![n / groups as u64, groups as u64];
+            }
+            _ => {}
+        }
+        dims
     }
 
     /// What a matrix becomes; `None` if it stays as it is.
@@ -62,7 +86,9 @@ impl Layout {
                 linear(whole, key_heads, [key_size, value_size]).map(Some)
             }
             Self::Experts { hidden } if self.needs_numbers(whole.name) => experts(whole, hidden),
-            Self::SharedHalves if whole.name.ends_with(HALVES) => halves(whole).map(Some),
+            Self::SharedHalves | Self::StateSpace { .. } if whole.name.ends_with(HALVES) => {
+                halves(whole).map(Some)
+            }
             _ => Ok(None),
         }
     }

@@ -62,7 +62,7 @@ impl Source<'_> {
                 };
                 width.saturating_mul(count)
             }
-            (Architecture::GraniteMoe, Some(size)) => size,
+            (Architecture::GraniteMoe | Architecture::GraniteHybrid, Some(size)) => size,
             (_, Some(size)) if size > 0 => {
                 return Err(format!("{WIDTH} is {size}, which is not supported with {}", self.prefix))
             }

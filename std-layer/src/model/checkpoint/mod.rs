@@ -15,6 +15,7 @@ mod layout;
 mod mixture;
 mod recurrent;
 mod rope;
+mod space;
 mod text;
 mod tokenizer;
 
@@ -77,8 +78,30 @@ fn json(path: &Path) -> Result<Option<Json>, ModelError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ModelError::Io { path: path.to_owned(), source }),
         Ok(n) if n as u64 > MOST => Err(bad(path, format!("has more than {MOST} bytes"))),
-        Ok(_) => serde_json::from_str(&text).map(Some).map_err(|e| bad(path, e)),
+        Ok(_) => match serde_json::from_str(&text) {
+            Ok(json) => Ok(Some(json)),
+            Err(e) => serde_json::from_str(&without_infinities(&text)).map(Some).map_err(|_| bad(path, e)),
+        },
     }
+}
+
+/// A text in JSON without `Infinity` and `NaN`, which Python writes for numbers: they become `null`, but not in strings.
+fn without_infinities(text: &str) -> String {
+    let (mut to, mut in_string, mut escaped) = (String::with_capacity(text.len()), false, false);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let word = ["-Infinity", "Infinity", "NaN"].into_iter().find(|word| rest.starts_with(word));
+        if let Some(word) = word.filter(|_| !in_string) {
+            to.push_str("null");
+            rest = &rest[word.len()..];
+            continue;
+        }
+        in_string ^= c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        to.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    to
 }
 
 /// The names of the files that tensors are in.
@@ -240,12 +263,9 @@ impl Tensors {
         name: &str,
     ) -> Result<(), String> {
         let (of, _) = dense(tensor)?;
-        let mut dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
+        let dims = tensor.shape.iter().rev().map(|&d| d as u64).collect();
+        let dims = self.layout.dims(name, dims);
         let linear = name.contains(".linear_attn.");
-        if name.ends_with(".conv1d.weight") || name.ends_with(".conv.weight") {
-            // Channels have one input each.
-            dims.retain(|&d| d != 1);
-        }
         let lacks_one = self.architecture.family().norms_lack_one && tensor.name.ends_with("norm.weight");
         // How numbers are stored otherwise than in GGUF files.
         let other: Option<fn(f32) -> f32> = match lacks_one && !linear {

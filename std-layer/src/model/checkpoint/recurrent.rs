@@ -14,6 +14,10 @@ impl Source<'_> {
         let size = |key: &str| Ok::<_, String>(self.size(key)?.unwrap_or(0) as usize);
         Ok(match architecture {
             Architecture::GraniteMoe => Layout::SharedHalves,
+            Architecture::GraniteHybrid => Layout::StateSpace { groups: size("mamba_n_groups")? },
+            Architecture::NemotronH | Architecture::NemotronHMoe => {
+                Layout::StateSpace { groups: size("n_groups")? }
+            }
             Architecture::Qwen3VlMoe => Layout::Experts { hidden: size("hidden_size")? },
             Architecture::Qwen3Next => {
                 let (key_heads, heads) = (size("linear_num_key_heads")?, size("linear_num_value_heads")?);
@@ -65,7 +69,7 @@ impl Source<'_> {
             }
             _ => return Err("neither layer_types nor full_attn_idxs is a list".to_owned()),
         };
-        self.keys_of_layers(attends)?;
+        self.keys_of_layers(attends.into_iter())?;
         let Some(width) = self.size("block_ff_dim")?.or(self.size("intermediate_size")?) else {
             return Ok(());
         };
@@ -87,10 +91,10 @@ impl Source<'_> {
     }
 
     /// The heads of keys of each layer: none, unless it has attention.
-    fn keys_of_layers(&mut self, attends: Vec<bool>) -> Result<(), String> {
+    pub(super) fn keys_of_layers(&mut self, attends: impl Iterator<Item = bool>) -> Result<(), String> {
         const HEADS: &str = "num_key_value_heads";
         let heads = self.size(HEADS)?.ok_or_else(|| format!("{HEADS} is missing"))?;
-        let heads = attends.into_iter().map(|attends| Value::U32(if attends { heads } else { 0 }));
+        let heads = attends.map(|attends| Value::U32(if attends { heads } else { 0 }));
         let key = format!("{}.attention.head_count_kv", self.prefix);
         self.writer.set_array(&key, ValueType::U32, heads).map_err(|e| e.to_string())
     }

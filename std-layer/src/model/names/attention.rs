@@ -101,17 +101,17 @@ pub(in crate::model) const LINEAR_ALL_DECAYS: Name =
     .delta();
 /// Of a state space all matrices but the last: gates, values, keys, queries and the numbers `a`.
 pub(in crate::model) const STATE_SPACE: Name =
-    name("blk.{}.ssm_in.weight", "model.layers.{}.mamba.in_proj.weight", |c| {
+    name("blk.{}.ssm_in.weight", "model.layers.{}.linear_attn.in_proj.weight", |c| {
         of_linear(c, |l| vec![c.hidden, l.channels() + l.values() + l.numbers()])
     })
     .state_space();
 pub(in crate::model) const STATE_SPACE_BIAS: Name =
-    name("blk.{}.ssm_conv1d.bias", "model.layers.{}.mamba.conv1d.bias", |c| {
+    name("blk.{}.ssm_conv1d.bias", "model.layers.{}.linear_attn.conv1d.bias", |c| {
         of_linear(c, |l| vec![l.channels()])
     })
     .state_space();
 pub(in crate::model) const STATE_SPACE_SKIP: Name =
-    name("blk.{}.ssm_d", "model.layers.{}.mamba.D", |c| of_linear(c, |l| vec![1, l.value_heads]))
+    name("blk.{}.ssm_d", "model.layers.{}.linear_attn.D", |c| of_linear(c, |l| vec![1, l.value_heads]))
         .state_space();
 pub(in crate::model) const LINEAR_CONVOLUTION: Name =
     name("blk.{}.ssm_conv1d.weight", "model.layers.{}.linear_attn.conv1d.weight", |c| {
