@@ -73,6 +73,8 @@ fn all() -> Vec<Tiny> {
         "lfm2",
         "granitehybrid",
         "nemotron_h",
+        "internlm2",
+        "exaone",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -95,11 +97,16 @@ fn all() -> Vec<Tiny> {
         Tiny::new("hunyuan-moe", None),
         Tiny::new("granitemoe", None),
         Tiny::new("nemotron_h_moe", None),
+        Tiny::new("bailingmoe", None),
+        Tiny::new("bailingmoe2", None),
         gemma4::tiny(),
         Tiny::with_per_layer(),
         Tiny { layers: 4, ..Tiny::with_normed_experts() },
     ];
-    dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
+    // Heads of NeoX have keys of their own, and those of Falcon share one.
+    let heads =
+        [("gptneox", 4), ("falcon", 1)].map(|(name, kv_heads)| Tiny { kv_heads, ..Tiny::new(name, None) });
+    dense.into_iter().chain(heads).chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }
 
 /// The logits of a checkpoint are those of the GGUF file with the same numbers: for each architecture and type, in one file and in several.

@@ -320,6 +320,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::BailingMoe2,
         gguf: "bailingmoe2",
+        checkpoints: &["bailing_moe_v2"],
+        pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         normalised: false,
         fused_qkv: true,
@@ -348,6 +350,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::BailingMoe,
         gguf: "bailingmoe",
+        checkpoints: &["bailing_moe"],
         experts: Mixture::DeepSeek(Scoring::Softmax),
         normalised: false,
         ..LLAMA
@@ -400,8 +403,8 @@ static FAMILIES: [Family; 57] = [
         ffn_norm_is_post_attention: true,
         ..DECODER
     },
-    Family { architecture: Architecture::InternLm2, gguf: "internlm2", ..LLAMA },
-    Family { architecture: Architecture::Exaone, gguf: "exaone", ..DECODER },
+    Family { architecture: Architecture::InternLm2, gguf: "internlm2", checkpoints: &["internlm2"], ..LLAMA },
+    Family { architecture: Architecture::Exaone, gguf: "exaone", checkpoints: &["exaone"], ..DECODER },
     Family {
         architecture: Architecture::Exaone4,
         gguf: "exaone4",
@@ -470,6 +473,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::GptNeoX,
         gguf: "gptneox",
+        checkpoints: &["gpt_neox"],
+        pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
         gate: Gate::Gelu,
         gated: false,
         fused_qkv: true,
@@ -483,6 +488,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Falcon,
         gguf: "falcon",
+        checkpoints: &["falcon"],
         gate: Gate::Gelu,
         gated: false,
         fused_qkv: true,

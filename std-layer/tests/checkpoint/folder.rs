@@ -8,6 +8,11 @@ use gllm_kernels_std::model::{Matrix, Model};
 use super::tiny::Tiny;
 use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
+/// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
+const REORDERED: [&str; 8] =
+    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe"];
+const FUSED: [&str; 6] = ["phi3", "internlm2", "bailingmoe", "bailingmoe2", "gptneox", "falcon"];
+
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
 
@@ -165,18 +170,31 @@ impl Dense {
             if let Some(recurrent) = &layer.recurrent {
                 all.extend(recurrent::tensors(gguf.config(), layer, recurrent, &at));
             }
-            if name == "phi3" {
-                all.push(below(at("self_attn.qkv_proj.weight"), &inputs.map(|(_, w, _)| w)));
+            let reordered = is(&REORDERED);
+            if is(&FUSED) {
+                let rows = inputs.iter().map(|(_, w, _)| w.rows()).sum::<usize>();
+                let of = |&(name, w, _): &(&str, Matrix<'_>, _)| match reordered && name != "v" {
+                    true => halves_of_heads(&numbers(w), w.cols(), tiny.head_dim),
+                    false => numbers(w),
+                };
+                let (cols, x) = (layer.q.cols(), inputs.iter().flat_map(of).collect::<Vec<_>>());
+                let name = at("self_attn.qkv_proj.weight");
+                all.push(Self::stored(&name, layer.q.format(), &[rows, cols], &own::woven(tiny, &x, cols)));
+                let biases: Vec<f32> =
+                    inputs.iter().flat_map(|(_, _, bias)| bias.iter().flatten().copied()).collect();
+                if !biases.is_empty() {
+                    all.push(bias(at("self_attn.qkv_proj"), own::woven(tiny, &biases, 1)));
+                }
             }
             if layer.latent.is_some() {
                 all.extend(latent::tensors(layer, &at("self_attn")));
             }
             let same_values = gguf.config().values_are_keys && gguf.config().layer[l].window.is_none();
-            let apart = name != "phi3" && layer.recurrent.is_none() && layer.latent.is_none();
+            let apart = !is(&FUSED) && layer.recurrent.is_none() && layer.latent.is_none();
             let there = |name: &str, w: Matrix<'_>| apart && w.rows() > 0 && !(same_values && name == "v");
             for (name, w, bias) in inputs.into_iter().filter(|&(name, w, _)| there(name, w)) {
                 let mut x = numbers(w);
-                if is(&["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee"]) && name != "v" {
+                if reordered && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
                 }
                 all.push(matrix(at(&format!("self_attn.{name}_proj.weight")), w, x));
@@ -212,6 +230,9 @@ impl Dense {
                 let gate = network.gate.map(|gate| ("gate", gate));
                 for (name, w) in gate.into_iter().chain([("up", network.up), ("down", network.down)]) {
                     all.push(matrix(at(&format!("mlp.{shared}{name}_proj.weight")), w, numbers(w)));
+                }
+                for (name, x) in [("up", &layer.up_bias), ("down", &layer.down_bias)] {
+                    all.extend(x.iter().map(|x| bias(at(&format!("mlp.{name}_proj")), x.clone())));
                 }
             }
             if tiny.architecture == "gpt-oss" {
@@ -320,6 +341,8 @@ pub fn config(tiny: &Tiny) -> String {
         ("hunyuan-dense", _) => "hunyuan_v1_dense",
         ("deepseek2", _) => "deepseek_v3",
         ("lfm2moe", _) => "lfm2_moe",
+        ("gptneox", _) => "gpt_neox",
+        ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
         ("granitehybrid", _) => "granitemoehybrid",
         ("nemotron_h_moe", _) => "nemotron_h",
         ("minimax-m2", _) => "minimax_m2",
@@ -359,6 +382,7 @@ pub fn config(tiny: &Tiny) -> String {
         format!(r#","num_experts_per_tok":{used},{count}"#)
     });
     let activation = match tiny.architecture {
+        "gptneox" | "falcon" => r#""hidden_act":"gelu""#,
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
         "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
         name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
@@ -416,7 +440,7 @@ pub fn config(tiny: &Tiny) -> String {
         "nemotron" => r#","norm_eps":1e-5"#.to_owned(),
         _ => String::new(),
     });
-    format!(
+    let json = format!(
         r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}{}}}"#,
         tiny.layers,
         tiny.hidden,
@@ -428,5 +452,6 @@ pub fn config(tiny: &Tiny) -> String {
         tiny.tied,
         own,
         of_experts.unwrap_or_default(),
-    )
+    );
+    own::with_own_keys(tiny, json)
 }

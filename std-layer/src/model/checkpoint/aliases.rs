@@ -1,5 +1,7 @@
 //! Names that tensors have in the checkpoints of some architectures alone, and what most call them.
 
+use serde_json::Value as Json;
+
 use crate::model::Architecture;
 
 /// Parts of names, and what stands in their place, one after the other.
@@ -49,6 +51,55 @@ const NEMOTRON_H: Aliases = &[
 ];
 const SPACE: Aliases = &[(".mamba.", ".linear_attn.")];
 
+const INTERNLM2: Aliases = &[
+    ("model.tok_embeddings.", "model.embed_tokens."),
+    (".attention.wqkv.", ".self_attn.qkv_proj."),
+    (".attention.wo.", ".self_attn.o_proj."),
+    (".feed_forward.", ".mlp."),
+    (".attention_norm.", ".input_layernorm."),
+    (".ffn_norm.", ".post_attention_layernorm."),
+];
+const BAILING: Aliases = &[
+    ("model.word_embeddings.", "model.embed_tokens."),
+    (".attention.query_key_value.", ".self_attn.qkv_proj."),
+    (".attention.dense.", ".self_attn.o_proj."),
+    (".attention.query_layernorm.", ".self_attn.q_norm."),
+    (".attention.key_layernorm.", ".self_attn.k_norm."),
+    (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
+];
+const EXAONE: Aliases = &[
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.h.", "model.layers."),
+    ("transformer.ln_f.", "model.norm."),
+    (".attn.attention.", ".self_attn."),
+    (".self_attn.out_proj.", ".self_attn.o_proj."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".c_fc_0.", ".gate_proj."),
+    (".c_fc_1.", ".up_proj."),
+    (".c_proj.", ".down_proj."),
+];
+const GPT_NEOX: Aliases = &[
+    ("gpt_neox.embed_in.", "model.embed_tokens."),
+    ("gpt_neox.layers.", "model.layers."),
+    ("gpt_neox.final_layer_norm.", "model.norm."),
+    ("embed_out.", "lm_head."),
+    (".attention.", ".self_attn."),
+];
+const FALCON: Aliases = &[
+    ("transformer.word_embeddings.", "model.embed_tokens."),
+    ("transformer.h.", "model.layers."),
+    ("transformer.ln_f.", "model.norm."),
+    (".self_attention.", ".self_attn."),
+];
+/// Of NeoX and those that follow it.
+const NEOX_MATRICES: Aliases = &[
+    (".query_key_value.", ".qkv_proj."),
+    (".self_attn.dense.", ".self_attn.o_proj."),
+    (".dense_h_to_4h.", ".up_proj."),
+    (".dense_4h_to_h.", ".down_proj."),
+];
+
 fn aliases(architecture: Architecture) -> [Aliases; 2] {
     match architecture {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
@@ -58,12 +109,52 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Gemma4 => [GEMMA4, &[]],
         Architecture::GraniteHybrid => [GRANITE, SPACE],
         Architecture::NemotronH | Architecture::NemotronHMoe => [NEMOTRON_H, &[]],
+        Architecture::InternLm2 => [INTERNLM2, W123],
+        Architecture::BailingMoe | Architecture::BailingMoe2 => [BAILING, &[]],
+        Architecture::Exaone => [EXAONE, &[]],
+        Architecture::GptNeoX => [GPT_NEOX, NEOX_MATRICES],
+        Architecture::Falcon => [FALCON, NEOX_MATRICES],
         _ => [&[]; 2],
     }
 }
 
+/// Keys of configurations, and what most call them.
+fn keys(architecture: Architecture) -> Aliases {
+    match architecture {
+        Architecture::Exaone => &[("num_layers", "num_hidden_layers"), ("activation_function", "hidden_act")],
+        Architecture::GptNeoX => {
+            &[("rotary_pct", "partial_rotary_factor"), ("rotary_emb_base", "rope_theta")]
+        }
+        Architecture::Falcon => &[
+            ("n_layer", "num_hidden_layers"),
+            ("n_head", "num_attention_heads"),
+            ("activation", "hidden_act"),
+            ("ffn_hidden_size", "intermediate_size"),
+        ],
+        Architecture::BailingMoe | Architecture::BailingMoe2 => {
+            &[("num_shared_experts", "n_shared_experts"), ("score_function", "scoring_func")]
+        }
+        _ => &[],
+    }
+}
+
+/// The configuration with the keys that most have, unless it has these, too.
+pub(super) fn config(architecture: Architecture, json: &Json) -> Json {
+    let mut json = json.clone();
+    for (from, to) in keys(architecture) {
+        if let Some(value) = json.get(*from).filter(|_| json.get(*to).is_none_or(Json::is_null)) {
+            json[*to] = value.clone();
+        }
+    }
+    json
+}
+
 /// The name that most checkpoints have for a tensor.
 pub(super) fn usual(architecture: Architecture, name: &str) -> String {
+    let output = ("output.", "lm_head.");
+    if architecture == Architecture::InternLm2 && name.starts_with(output.0) {
+        return name.replacen(output.0, output.1, 1);
+    }
     let all = aliases(architecture).into_iter().flatten();
     all.fold(name.to_owned(), |name, (from, to)| name.replacen(from, to, 1))
 }

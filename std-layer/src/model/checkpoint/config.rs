@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde_json::Value as Json;
 
+use super::aliases;
 use super::layout::Layout;
 use super::space;
 use crate::gguf::{Value, Writer};
@@ -73,7 +74,7 @@ const NUMBERS: [(&str, &str); 15] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 20] = [
+const USUAL: [(&str, &[&str]); 25] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
     ("use_bidirectional_attention", &["false", "\"vision\""]),
@@ -91,6 +92,13 @@ const USUAL: [(&str, &[&str]); 20] = [
     ("layernorm_linear_attention_beta", &["1.0", "1"]),
     ("layernorm_mlp_beta", &["1.0", "1"]),
     ("qk_norm_type", &["\"per_layer\""]),
+    // Ling: routers for several kinds of tokens.
+    ("multi_gate", &["false"]),
+    // Falcon: models of others than 7B.
+    ("new_decoder_architecture", &["false"]),
+    ("multi_query", &["true"]),
+    ("parallel_attn", &["true"]),
+    ("alibi", &["false"]),
     // Nemotron-H: experts of fewer elements than the residual stream has, and activations behind the convolution.
     ("moe_latent_size", &[]),
     ("mamba_hidden_act", &["\"silu\""]),
@@ -114,6 +122,8 @@ pub(super) struct Told {
     /// Divisors of frequencies, and the tensors that GGUF files have them in.
     pub(super) divisors: Divisors,
     pub(super) layout: Layout,
+    /// Whether the numbers that an input has in the output matrix are divided by their length.
+    pub(super) normed_output: bool,
     /// The numbers of layers behind the model's, which guess more tokens.
     pub(super) predictors: Range<u32>,
 }
@@ -168,6 +178,7 @@ impl Source<'_> {
         let (keys, expected) = match architecture.family().gate {
             Gate::GeluTanh => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
             Gate::ReluSquared => (["hidden_act", "mlp_hidden_act"], "relu2"),
+            Gate::Gelu => (["hidden_act", "hidden_activation"], "gelu"),
             _ => (["hidden_act", "hidden_activation"], "silu"),
         };
         match keys.iter().find_map(|key| Some((key, self.get(key)?))) {
@@ -192,6 +203,25 @@ impl Source<'_> {
                 .map(|key| Self::positive(self.json, key));
         self.set("residual_scale", Value::F32((depth? / layers?.sqrt()) as f32))?;
         self.set("logit_scale", Value::F32((width? / base?) as f32))
+    }
+
+    /// What the library assumes of GPT-NeoX and of Falcon, whose heads share one of keys.
+    fn neox(&mut self, architecture: Architecture) -> Result<(), String> {
+        const PARALLEL: &str = "use_parallel_residual";
+        match architecture {
+            Architecture::GptNeoX => match self.get(PARALLEL) {
+                None => Ok(()),
+                Some(&Json::Bool(parallel)) => self.set(PARALLEL, Value::Bool(parallel)),
+                Some(found) => Err(format!("{PARALLEL} is {found}: it must be true or false")),
+            },
+            Architecture::Falcon => {
+                self.set("attention.head_count_kv", Value::U32(1))?;
+                let hidden = self.size("hidden_size")?.unwrap_or(0);
+                let width = self.size("intermediate_size")?.unwrap_or(hidden.saturating_mul(4));
+                self.set("feed_forward_length", Value::U32(width))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The elements of a head.
@@ -270,6 +300,12 @@ impl Source<'_> {
 fn architecture(json: &Json, kind: &str) -> Result<Option<Architecture>, String> {
     let found = Architecture::ALL.iter().copied().find(|a| a.family().checkpoints.contains(&kind));
     Ok(match found {
+        // Two generations have the same type.
+        Some(Architecture::BailingMoe)
+            if json.get("architectures").is_some_and(|all| all[0] == "BailingMoeV2ForCausalLM") =>
+        {
+            Some(Architecture::BailingMoe2)
+        }
         Some(Architecture::NemotronH) if space::kinds(json)?.contains(&space::Kind::Experts) => {
             Some(Architecture::NemotronHMoe)
         }
@@ -292,13 +328,17 @@ pub(super) fn metadata(
         let found: String = kind.chars().take(64).collect();
         return Err(format!("model_type is {found:?}: checkpoints are supported of {}", names.join(", ")));
     };
+    let json = &aliases::config(architecture, json);
     let mut source = Source { json, writer, prefix: architecture.name() };
     source
         .writer
         .set("general.architecture", Value::String(architecture.name()))
         .map_err(|e| e.to_string())?;
     for (key, usual) in USUAL {
-        if let Some(found) = source.get(key).filter(|found| !usual.contains(&&*found.to_string())) {
+        // NeoX has models of both kinds.
+        let any = key == "use_parallel_residual" && architecture == Architecture::GptNeoX;
+        let found = source.get(key).filter(|found| !any && !usual.contains(&&*found.to_string()));
+        if let Some(found) = found {
             return Err(format!("{key} is {found}, which is not supported"));
         }
     }
@@ -321,6 +361,7 @@ pub(super) fn metadata(
     source.experts(architecture)?;
     source.scales(architecture)?;
     source.gemma4(architecture)?;
+    source.neox(architecture)?;
     let layout = source.layout(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
@@ -335,5 +376,6 @@ pub(super) fn metadata(
         (1.., Some(count)) => layers..layers.saturating_add(count),
         _ => 0..0,
     };
-    Ok(Told { architecture, tied, divisors, layout, predictors })
+    let normed_output = source.get("norm_head") == Some(&Json::Bool(true));
+    Ok(Told { architecture, tied, divisors, layout, normed_output, predictors })
 }

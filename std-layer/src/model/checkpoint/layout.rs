@@ -37,7 +37,9 @@ pub(super) enum Layout {
     Experts { hidden: usize },
     /// Of the network beside experts, gate and up are one matrix, one above the other.
     SharedHalves,
-    /// The same; and numbers of heads have one dimension, and the weights of norms of these in so many groups.
+    /// Queries, keys and values are one matrix with the rows of all heads of keys: of each those of its `queries` heads of queries, its own, and those of its values.
+    Groups { heads: usize, queries: usize, size: usize },
+    /// Gate and up as in [`SharedHalves`](Self::SharedHalves); and numbers of heads have one dimension, and the weights of norms of these in so many groups.
     StateSpace { groups: usize },
 }
 
@@ -86,6 +88,9 @@ impl Layout {
                 linear(whole, key_heads, [key_size, value_size]).map(Some)
             }
             Self::Experts { hidden } if self.needs_numbers(whole.name) => experts(whole, hidden),
+            Self::Groups { heads, queries, size } if QKV.iter().any(|end| whole.name.ends_with(end)) => {
+                groups(whole, heads, [queries, size]).map(|part| Some(vec![part]))
+            }
             Self::SharedHalves | Self::StateSpace { .. } if whole.name.ends_with(HALVES) => {
                 halves(whole).map(Some)
             }
@@ -101,6 +106,8 @@ impl Whole<'_> {
             (&[inputs, outputs], Some(rows)) if inputs > 0 && rows > 0 && outputs == rows as u64 => {
                 Ok(self.bytes.len() / rows)
             }
+            // A bias.
+            (&[outputs], Some(rows)) if rows > 0 && outputs == rows as u64 => Ok(self.bytes.len() / rows),
             _ => Err(format!(
                 "{} has the dimensions {:?}: the configuration's heads need 2 of them, the second {}",
                 self.name,
@@ -132,7 +139,7 @@ impl Whole<'_> {
         count: usize,
         row: impl Fn(usize) -> usize + Sync,
     ) -> Part {
-        let len = self.bytes.len() / self.dims[1] as usize;
+        let len = self.bytes.len() / self.dims[self.dims.len() - 1] as usize;
         let mut bytes = AlignedVec::zeroed(count * len);
         let fill = |(i, to): (usize, &mut [u8])| to.copy_from_slice(&self.bytes[row(i) * len..][..len]);
         bytes.par_chunks_exact_mut(len).enumerate().for_each(fill);
@@ -145,6 +152,9 @@ const LATENT: &str = ".self_attn.kv_b_proj.weight";
 
 /// For each head a matrix of keys, transposed, and one of values.
 fn latent(whole: &Whole<'_>, [heads, plain, values]: [usize; 3]) -> Result<Vec<Part>, String> {
+    if whole.dims.len() != 2 {
+        return Err(format!("{} has the dimensions {:?}: it must have 2", whole.name, whole.dims));
+    }
     let each = plain.checked_add(values);
     let row_bytes = whole.row_bytes(each.and_then(|each| each.checked_mul(heads)))?;
     let (each, rank) = (plain + values, whole.dims[0] as usize);
@@ -165,6 +175,9 @@ const LINEAR: &str = ".linear_attn.in_proj_qkvz.weight";
 
 /// Queries, keys and values of all heads in one matrix, and gates in another.
 fn linear(whole: &Whole<'_>, heads: usize, [key, value]: [usize; 2]) -> Result<Vec<Part>, String> {
+    if whole.dims.len() != 2 {
+        return Err(format!("{} has the dimensions {:?}: it must have 2", whole.name, whole.dims));
+    }
     let half = key.checked_add(value);
     whole.row_bytes(half.and_then(|half| half.checked_mul(2)?.checked_mul(heads)))?;
     let (each, inputs) = (2 * (key + value), whole.dims[0]);
@@ -217,4 +230,25 @@ fn halves(whole: &Whole<'_>) -> Result<Vec<Part>, String> {
         whole.gathered(whole.name.replace(".gate_up_proj.", to), dims, half as usize, row)
     };
     Ok(vec![part(".gate_proj.", 0), part(".up_proj.", half)])
+}
+
+/// Queries, keys and values in one matrix, and their biases.
+const QKV: [&str; 2] = [".self_attn.qkv_proj.weight", ".self_attn.qkv_proj.bias"];
+
+/// The same with all queries first, then all keys, then all values.
+fn groups(whole: &Whole<'_>, heads: usize, [queries, size]: [usize; 2]) -> Result<Part, String> {
+    let each = queries.checked_add(2).and_then(|each| each.checked_mul(size));
+    whole.row_bytes(each.and_then(|each| each.checked_mul(heads)))?;
+    let (of_queries, of_keys) = (queries * size, size);
+    let all = heads * of_queries;
+    let row = |i: usize| {
+        let (i, len, start) = match i {
+            q if q < all => (q, of_queries, 0),
+            k if k < all + heads * of_keys => (k - all, of_keys, of_queries),
+            v => (v - all - heads * of_keys, of_keys, of_queries + of_keys),
+        };
+        i / len * (of_queries + 2 * of_keys) + start + i % len
+    };
+    let rows = heads * (of_queries + 2 * of_keys);
+    Ok(whole.gathered(whole.name.to_owned(), whole.dims.to_vec(), rows, row))
 }

@@ -147,6 +147,7 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         architecture: told.architecture,
         skip_output: told.tied == Some(true),
         layout: told.layout,
+        normed_output: told.normed_output,
     };
     let map = |path: PathBuf| {
         // SAFETY: nothing that is relied on is left in the mapping: names, sizes and places of tensors are copied while the file is checked, and
@@ -191,6 +192,18 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     Ok((path.clone(), Gguf::assemble(&writer, bytes).map_err(|e| bad(&path, e))?))
 }
 
+/// Divides the numbers of each column of a matrix by their length, to which 1e-7 is added.
+fn divide_by_length(numbers: &mut [f32], cols: usize) {
+    let mut squares = vec![0.0; cols];
+    for row in numbers.chunks_exact(cols.max(1)) {
+        squares.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x) * f64::from(x));
+    }
+    let lengths: Vec<f64> = squares.into_iter().map(|sum: f64| sum.sqrt() + 1e-7).collect();
+    for row in numbers.chunks_exact_mut(cols.max(1)) {
+        row.iter_mut().zip(&lengths).for_each(|(x, length)| *x = (f64::from(*x) / length) as f32);
+    }
+}
+
 fn owned(bytes: &[u8]) -> Bytes<'static> {
     let mut to = AlignedVec::zeroed(bytes.len());
     to.copy_from_slice(bytes);
@@ -205,6 +218,7 @@ struct Tensors {
     /// Whether an output matrix does not count, as the embedding matrix takes its place.
     skip_output: bool,
     layout: Layout,
+    normed_output: bool,
 }
 
 impl Tensors {
@@ -237,8 +251,10 @@ impl Tensors {
         {
             return Ok(());
         }
-        // Angles that older files have in each layer are computed anew.
-        if name.ends_with(".rotary_emb.inv_freq") || self.skip_output && name.starts_with("lm_head.") {
+        // Angles and masks that older files have in each layer are computed anew.
+        let computed = [".rotary_emb.inv_freq", ".self_attn.bias", ".self_attn.masked_bias"];
+        if computed.iter().any(|end| name.ends_with(end)) || self.skip_output && name.starts_with("lm_head.")
+        {
             return Ok(());
         }
         let view = weight.view.as_ref().map_err(|e| format!("{}: {e}", weight.name))?;
@@ -273,19 +289,26 @@ impl Tensors {
             false if linear && name.ends_with(".A_log") => Some(|x| -x.exp()),
             false => None,
         };
-        let Some(other) = other else {
+        let normed = self.normed_output && name == "lm_head.weight";
+        if other.is_none() && !normed {
             if let Some(parts) = self.layout.parts(&Whole { name, dims: &dims, of, bytes: tensor.data })? {
                 return self.push_all(parts);
             }
             let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;
             return self.push(name, &dims, of, Bytes::Shared(file.clone(), place));
-        };
-        let numbers: Vec<f32> = match tensor.dtype {
+        }
+        let mut numbers: Vec<f32> = match tensor.dtype {
             Dtype::F32 => tensor.numbers::<f32>()?.to_vec(),
             Dtype::F16 => tensor.numbers::<f16>()?.iter().map(|x| x.to_f32()).collect(),
             _ => tensor.numbers::<bf16>()?.iter().map(|x| x.to_f32()).collect(),
         };
-        let bytes: Vec<u8> = numbers.iter().flat_map(|&x| other(x).to_le_bytes()).collect();
+        if let Some(other) = other {
+            numbers.iter_mut().for_each(|x| *x = other(*x));
+        }
+        if let (true, [cols, _]) = (normed, &dims[..]) {
+            divide_by_length(&mut numbers, *cols as usize);
+        }
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.push(name, &dims, GgmlType::F32, owned(&bytes))
     }
 }

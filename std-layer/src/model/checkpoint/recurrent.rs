@@ -13,6 +13,15 @@ impl Source<'_> {
     pub(super) fn layout(&mut self, architecture: Architecture) -> Result<Layout, String> {
         let size = |key: &str| Ok::<_, String>(self.size(key)?.unwrap_or(0) as usize);
         Ok(match architecture {
+            Architecture::InternLm2 | Architecture::GptNeoX => {
+                let heads = self.size("num_attention_heads")?.unwrap_or(0);
+                let groups = match architecture {
+                    Architecture::InternLm2 => self.size("num_key_value_heads")?.unwrap_or(heads),
+                    _ => heads,
+                };
+                let queries = heads.checked_div(groups).unwrap_or(0) as usize;
+                Layout::Groups { heads: groups as usize, queries, size: self.head_dim()? as usize }
+            }
             Architecture::GraniteMoe => Layout::SharedHalves,
             Architecture::GraniteHybrid => Layout::StateSpace { groups: size("mamba_n_groups")? },
             Architecture::NemotronH | Architecture::NemotronHMoe => {

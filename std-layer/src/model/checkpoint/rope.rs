@@ -108,6 +108,8 @@ impl Source<'_> {
             Ok::<_, String>(Self::number(of, "original_max_position_embeddings")?.unwrap_or(context))
         };
         match kind.as_str() {
+            // Nothing is scaled in texts of up to as many tokens as the model was trained for.
+            Some("dynamic") if architecture == Architecture::InternLm2 => {}
             Some("dynamic") if parameters.get("alpha").is_some() => {
                 self.set("rope.scaling.alpha", Value::F32(Self::positive(&parameters, "alpha")? as f32))?;
             }
