@@ -139,6 +139,11 @@ fn configurations_of_hybrids() {
                 r#""linear_num_key_heads":0"#,
                 &["in_proj_qkvz", "[64, 512]", "0"],
             ),
+            (
+                r#""linear_key_head_dim":32,"linear_value_head_dim":32"#,
+                r#""linear_key_head_dim":128,"linear_value_head_dim":0"#,
+                &["0"],
+            ),
             (r#","linear_key_head_dim":32"#, "", &["in_proj_qkvz", "[64, 512]", "384"]),
             (r#""linear_value_head_dim":32"#, r#""linear_value_head_dim":4294967295"#, &["in_proj_qkvz"]),
             (r#""linear_attention","full"#, r#""mamba","full"#, &["layer_types", "mamba"]),

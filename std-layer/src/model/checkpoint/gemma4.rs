@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::config::{Divisors, Source};
+use super::values::{Divisors, Source};
 use crate::gguf::{Value, ValueType};
 use crate::model::{names, Architecture};
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::config::Source;
 use super::layout::Layout;
+use super::values::Source;
 use crate::gguf::Value;
 use crate::model::Architecture;
 

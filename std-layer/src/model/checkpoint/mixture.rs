@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::config::Source;
+use super::values::Source;
 use crate::gguf::Value;
 use crate::model::family::Mixture;
 use crate::model::Architecture;

@@ -18,6 +18,7 @@ mod rope;
 mod space;
 mod text;
 mod tokenizer;
+mod values;
 
 use std::collections::BTreeSet;
 use std::fs::File;

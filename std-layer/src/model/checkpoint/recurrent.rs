@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::config::Source;
 use super::layout::Layout;
+use super::values::Source;
 use crate::gguf::{Value, ValueType};
 use crate::model::family::Recurrent;
 use crate::model::Architecture;

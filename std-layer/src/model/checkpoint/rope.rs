@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::config::{Divisors, Source};
+use super::values::{Divisors, Source};
 use crate::gguf::Value;
 use crate::model::family::{LocalRotation, Windows};
 use crate::model::{names, Architecture};

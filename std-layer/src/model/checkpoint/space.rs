@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::config::Source;
+use super::values::Source;
 use crate::gguf::{Value, ValueType};
 use crate::model::family::Recurrent;
 use crate::model::Architecture;
