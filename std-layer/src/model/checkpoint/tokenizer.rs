@@ -40,6 +40,14 @@ const REST_WITH_SLASHES: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\
 const DEEPSEEK_CODER: [&str; 4] =
     ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+"];
 
+const DEEPSEEK_V3: [&str; 3] = [
+    r"\p{N}{1,3}",
+    "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
+/// Of Ling and Ring.
+const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
+
 /// The objects of a part of a pipeline: itself, or those that a sequence lists under `list`.
 fn parts<'j>(of: &'j Json, list: &str) -> Vec<&'j Json> {
     match of.get(list).and_then(Json::as_array) {
@@ -87,6 +95,8 @@ fn rule(file: &Json, whole_words: bool) -> String {
         ([one], false, false, false) if *one == capitals(CONTRACTED, r"\p{N}{1,3}") => "gpt-4o".to_owned(),
         ([one], false, false, true) if *one == capitals("", r"\p{N}") => "tekken".to_owned(),
         (all, true, false, false) if *all == DEEPSEEK_CODER => "deepseek-coder".to_owned(),
+        (all, false, false, false) if *all == DEEPSEEK_V3 => "deepseek-v3".to_owned(),
+        ([one], false, false, false) if *one == BAILING => "bailingmoe2".to_owned(),
         _ => {
             let digits = if digits { "one digit, " } else { "" };
             let gpt2 = if gpt2 { "GPT-2's words, " } else { "" };
