@@ -1,5 +1,7 @@
 //! Checkpoints of Hugging Face's library: small ones are written here, opened as models, and compared with GGUF files of the same numbers.
 
+#[path = "checkpoint/encoders.rs"]
+mod encoders;
 #[path = "decoder/exact.rs"]
 mod exact;
 #[path = "checkpoint/folder.rs"]
@@ -18,6 +20,9 @@ mod quantised;
 mod recurrent;
 #[path = "checkpoint/refused.rs"]
 mod refused;
+#[path = "encoder/small.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod small;
 #[path = "decoder/tiny.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod tiny;

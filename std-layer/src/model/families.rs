@@ -538,6 +538,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Bert,
         gguf: "bert",
+        checkpoints: &["bert"],
         pairs: None,
         gate: Gate::Gelu,
         gated: false,
@@ -548,7 +549,13 @@ static FAMILIES: [Family; 57] = [
         position_embeddings: true,
         ..ENCODER
     },
-    Family { architecture: Architecture::NomicBert, gguf: "nomic-bert", fused_qkv: true, ..ENCODER },
+    Family {
+        architecture: Architecture::NomicBert,
+        gguf: "nomic-bert",
+        checkpoints: &["nomic_bert"],
+        fused_qkv: true,
+        ..ENCODER
+    },
     Family {
         architecture: Architecture::JinaBertV2,
         gguf: "jina-bert-v2",

@@ -305,13 +305,13 @@ pub(super) const QKV: Name =
     name("blk.{}.attn_qkv.weight", "model.layers.{}.self_attn.qkv_proj.weight", |c| {
         vec![c.hidden, queries(c) + 2 * keys(c)]
     })
-    .named_if(is_normed, "encoder.layers.{}.attn.Wqkv.weight")
+    .named_if(is_normed, "encoder.layer.{}.attn.Wqkv.weight")
     .if_so(|c| c.fused_qkv);
 pub(super) const QKV_BIAS: Name =
     name("blk.{}.attn_qkv.bias", "model.layers.{}.self_attn.qkv_proj.bias", |c| {
         vec![queries(c) + 2 * keys(c)]
     })
-    .named_if(is_normed, "encoder.layers.{}.attn.Wqkv.bias")
+    .named_if(is_normed, "encoder.layer.{}.attn.Wqkv.bias")
     .if_so(|c| c.fused_qkv && c.attention_bias);
 pub(super) const Q: Name =
     name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])

@@ -92,6 +92,19 @@ const FALCON: Aliases = &[
     ("transformer.ln_f.", "model.norm."),
     (".self_attention.", ".self_attn."),
 ];
+/// What names may begin with.
+const BERT: Aliases = &[("bert.", "")];
+const JINA: Aliases = &[(".mlp.wo.", ".output.dense."), (".mlp.layernorm.", ".output.LayerNorm.")];
+const NOMIC: Aliases = &[
+    ("encoder.layers.", "encoder.layer."),
+    (".attn.out_proj.", ".attention.output.dense."),
+    (".mlp.fc11.", ".intermediate.dense."),
+    (".mlp.fc12.", ".mlp.gated_layers_w."),
+    (".mlp.fc2.", ".output.dense."),
+    (".norm1.", ".attention.output.LayerNorm."),
+    (".norm2.", ".output.LayerNorm."),
+    ("emb_ln.", "embeddings.LayerNorm."),
+];
 /// Of NeoX and those that follow it.
 const NEOX_MATRICES: Aliases = &[
     (".query_key_value.", ".qkv_proj."),
@@ -114,6 +127,9 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Exaone => [EXAONE, &[]],
         Architecture::GptNeoX => [GPT_NEOX, NEOX_MATRICES],
         Architecture::Falcon => [FALCON, NEOX_MATRICES],
+        Architecture::Bert => [BERT, &[]],
+        Architecture::JinaBertV2 => [BERT, JINA],
+        Architecture::NomicBert => [BERT, NOMIC],
         _ => [&[]; 2],
     }
 }
@@ -130,6 +146,15 @@ fn keys(architecture: Architecture) -> Aliases {
             ("n_head", "num_attention_heads"),
             ("activation", "hidden_act"),
             ("ffn_hidden_size", "intermediate_size"),
+        ],
+        Architecture::NomicBert => &[
+            ("n_layer", "num_hidden_layers"),
+            ("n_head", "num_attention_heads"),
+            ("n_embd", "hidden_size"),
+            ("n_inner", "intermediate_size"),
+            ("n_positions", "max_position_embeddings"),
+            ("rotary_emb_base", "rope_theta"),
+            ("rotary_emb_fraction", "partial_rotary_factor"),
         ],
         Architecture::BailingMoe | Architecture::BailingMoe2 => {
             &[("num_shared_experts", "n_shared_experts"), ("score_function", "scoring_func")]

@@ -246,6 +246,9 @@ impl Source<'_> {
 fn architecture(json: &Json, kind: &str) -> Result<Option<Architecture>, String> {
     let found = Architecture::ALL.iter().copied().find(|a| a.family().checkpoints.contains(&kind));
     Ok(match found {
+        Some(Architecture::Bert) if json.get("position_embedding_type").is_some_and(|of| of == "alibi") => {
+            Some(Architecture::JinaBertV2)
+        }
         // Two generations have the same type.
         Some(Architecture::BailingMoe)
             if json.get("architectures").is_some_and(|all| all[0] == "BailingMoeV2ForCausalLM") =>
@@ -259,12 +262,12 @@ fn architecture(json: &Json, kind: &str) -> Result<Option<Architecture>, String>
     })
 }
 
-/// Sets the metadata of a model with this configuration; the other two files may be null.
+/// Sets the metadata of a model with this configuration; the other files may be null.
 ///
 /// # Errors
 /// A reason, with the name of a value. What is wrong with sizes is found where metadata are read.
 pub(super) fn metadata(
-    [json, generation, tokenizer]: [&Json; 3],
+    [json, generation, tokenizer, pooling]: [&Json; 4],
     writer: &mut Writer,
 ) -> Result<Told, String> {
     let kind = json.get("model_type").and_then(Json::as_str).unwrap_or_default();
@@ -280,14 +283,10 @@ pub(super) fn metadata(
         .writer
         .set("general.architecture", Value::String(architecture.name()))
         .map_err(|e| e.to_string())?;
-    for (key, usual) in USUAL {
-        // NeoX has models of both kinds.
-        let any = key == "use_parallel_residual" && architecture == Architecture::GptNeoX;
-        let found = source.get(key).filter(|found| !any && !usual.contains(&&*found.to_string()));
-        if let Some(found) = found {
-            return Err(format!("{key} is {found}, which is not supported"));
-        }
-    }
+    // NeoX has models with parallel layers and others.
+    let neox = architecture == Architecture::GptNeoX;
+    let usual = USUAL.iter().copied().filter(|(key, _)| !(neox && *key == "use_parallel_residual"));
+    source.refuse_others(&usual.collect::<Vec<_>>())?;
     source.activation(architecture)?;
     for (key, to) in SIZES {
         if let Some(size) = source.size(key)? {
@@ -308,6 +307,7 @@ pub(super) fn metadata(
     source.scales(architecture)?;
     source.gemma4(architecture)?;
     source.neox(architecture)?;
+    source.encoder(architecture)?;
     let layout = source.layout(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
@@ -317,11 +317,14 @@ pub(super) fn metadata(
     source.convolution(architecture, layers)?;
     source.state_space(architecture)?;
     source.tokens(generation, tokenizer)?;
+    source.pooling(pooling).map_err(|e| format!("1_Pooling/config.json {e}"))?;
     let tied = source.get("tie_word_embeddings").or(source.get("tie_embedding")).and_then(Json::as_bool);
     let predictors = match (layers, source.size("num_nextn_predict_layers")?) {
         (1.., Some(count)) => layers..layers.saturating_add(count),
         _ => 0..0,
     };
     let normed_output = source.get("norm_head") == Some(&Json::Bool(true));
+    // Encoders have no output matrix.
+    let tied = tied.filter(|_| !architecture.family().encoder);
     Ok(Told { architecture, tied, divisors, layout, normed_output, predictors })
 }

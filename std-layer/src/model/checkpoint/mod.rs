@@ -8,6 +8,7 @@ mod aliases;
 mod blocks;
 mod config;
 mod dense;
+mod encoder;
 mod experts;
 mod gemma4;
 mod latent;
@@ -134,6 +135,9 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     })?;
     let beside = |name| json(&folder.join(name)).map(|found| found.unwrap_or(Json::Null));
     let (generation, about) = (beside("generation_config.json")?, beside("tokenizer_config.json")?);
+    let modules = folder.join("modules.json");
+    encoder::check_modules(&beside("modules.json")?).map_err(|e| bad(&modules, e))?;
+    let pooling = json(&encoder::about_pooling(folder))?.unwrap_or(Json::Null);
     let mut writer = Writer::new();
     let vocabulary = folder.join("tokenizer.json");
     if let Some(file) = json(&vocabulary)? {
@@ -141,7 +145,8 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         tokenizer::metadata(&file, tokens, &mut writer).map_err(|e| bad(&vocabulary, e))?;
     }
     // What these files say of tokens counts more.
-    let told = config::metadata([&config, &generation, &about], &mut writer).map_err(|e| bad(&path, e))?;
+    let told =
+        config::metadata([&config, &generation, &about, &pooling], &mut writer).map_err(|e| bad(&path, e))?;
     let mut tensors = Tensors {
         writer,
         bytes: Vec::new(),
@@ -253,7 +258,8 @@ impl Tensors {
             return Ok(());
         }
         // Angles and masks that older files have in each layer are computed anew.
-        let computed = [".rotary_emb.inv_freq", ".self_attn.bias", ".self_attn.masked_bias"];
+        let computed =
+            [".rotary_emb.inv_freq", ".self_attn.bias", ".self_attn.masked_bias", "embeddings.position_ids"];
         if computed.iter().any(|end| name.ends_with(end)) || self.skip_output && name.starts_with("lm_head.")
         {
             return Ok(());

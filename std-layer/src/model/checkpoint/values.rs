@@ -51,6 +51,16 @@ impl Source<'_> {
         number.ok_or_else(|| format!("{key} is missing, or is no positive number"))
     }
 
+    /// Refuses keys that have other values than these.
+    pub(super) fn refuse_others(&self, usual: &[(&str, &[&str])]) -> Result<(), String> {
+        for &(key, usual) in usual {
+            if let Some(found) = self.get(key).filter(|found| !usual.contains(&&*found.to_string())) {
+                return Err(format!("{key} is {found}, which is not supported"));
+            }
+        }
+        Ok(())
+    }
+
     /// The elements of a head.
     pub(super) fn head_dim(&self) -> Result<u32, String> {
         let heads = self.size("num_attention_heads")?.filter(|&heads| heads > 0);
