@@ -488,7 +488,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Falcon,
         gguf: "falcon",
-        checkpoints: &["falcon"],
+        checkpoints: &["falcon", "RefinedWebModel"],
         gate: Gate::Gelu,
         gated: false,
         fused_qkv: true,

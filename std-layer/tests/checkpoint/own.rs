@@ -158,7 +158,12 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_hidden_layers", "num_layers")
             .replace("hidden_act", "activation_function")
             .replace("rms_norm_eps", "layer_norm_epsilon"),
-        "falcon" => json.replace("intermediate_size", "ffn_hidden_size").replace("hidden_act", "activation"),
+        "falcon" => json
+            .replace("intermediate_size", "ffn_hidden_size")
+            .replace("hidden_act", "activation")
+            .replace("num_hidden_layers", "n_layer")
+            .replace("num_attention_heads", "n_head")
+            .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
         _ => json,
     }

@@ -1,13 +1,14 @@
 // Layers that have something else than attention, as checkpoints have them.
 
 use gllm_kernels_std::model::{
-    Config, LayerWeights, LinearAttention, Matrix, Recurrence, RecurrentWeights, Rule, ShortConvolution,
+    Config, LayerWeights, LinearAttention, Matrix, Model, Recurrence, RecurrentWeights, Rule,
+    ShortConvolution,
 };
 
-use super::folder::Dense;
-use super::numbers;
+use super::folder::{config, Dense, Folder};
 use super::refused::changed_configurations;
 use super::tiny::Tiny;
+use super::{assert_alike, logits, numbers};
 
 /// The tensors of a layer in place of attention, and what their names begin with.
 pub fn tensors(
@@ -187,4 +188,18 @@ fn refused() {
             (r#""mamba_hidden_act":"silu""#, r#""moe_latent_size":32"#, &["moe_latent_size", "32"]),
         ],
     );
+}
+
+/// Which layers have attention may be said by a period.
+#[test]
+fn periods() {
+    let tiny = Tiny { experts_scale: 1.0, ..Tiny::new("qwen3next", None) };
+    let gguf = tiny.open();
+    let folder = Folder::new("periods");
+    let kinds = r#""layer_types":["linear_attention","full_attention","linear_attention"]"#;
+    assert!(config(&tiny).contains(kinds));
+    folder.config(&config(&tiny).replace(kinds, r#""full_attention_interval":2"#));
+    folder.tensors(&Dense::of(&tiny, &gguf), 1);
+    let model = Model::open(folder.path()).unwrap();
+    assert_alike(&logits(&model), &logits(&gguf), "periods");
 }

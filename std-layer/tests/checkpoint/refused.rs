@@ -284,6 +284,7 @@ fn configurations_of_mixtures() {
                 &["shared_intermediate", "8"],
             ),
             (r#""per_layer""#, r#""per_head""#, &["qk_norm_type", "per_head"]),
+            (r#""rotary_dim":16"#, r#""attn_type_list":[1,0,1]"#, &["attn_type_list", "0"]),
             (r#""layernorm_mlp_beta":1.0"#, r#""layernorm_mlp_beta":3.5"#, &["layernorm_mlp_beta", "3.5"]),
         ],
     );

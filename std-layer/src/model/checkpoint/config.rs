@@ -13,7 +13,7 @@ use crate::model::family::Windows;
 use crate::model::{Architecture, Gate};
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 31] = [
+const SIZES: [(&str, &str); 32] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
@@ -45,6 +45,7 @@ const SIZES: [(&str, &str); 31] = [
     ("conv_L_cache", "shortconv.l_cache"),
     ("rotary_dim", "rope.dimension_count"),
     ("moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
+    ("full_attention_interval", "full_attention_interval"),
     ("linear_conv_kernel_dim", "ssm.conv_kernel"),
     ("linear_num_key_heads", "ssm.group_count"),
     ("linear_num_value_heads", "ssm.time_step_rank"),
@@ -133,7 +134,7 @@ impl Source<'_> {
     fn activation(&self, architecture: Architecture) -> Result<(), String> {
         let (keys, expected) = match architecture.family().gate {
             Gate::GeluTanh => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
-            Gate::ReluSquared => (["hidden_act", "mlp_hidden_act"], "relu2"),
+            Gate::ReluSquared => (["mlp_hidden_act", "hidden_act"], "relu2"),
             Gate::Gelu => (["hidden_act", "hidden_activation"], "gelu"),
             _ => (["hidden_act", "hidden_activation"], "silu"),
         };
@@ -174,6 +175,8 @@ impl Source<'_> {
                 self.set("attention.head_count_kv", Value::U32(1))?;
                 let hidden = self.size("hidden_size")?.unwrap_or(0);
                 let width = self.size("intermediate_size")?.unwrap_or(hidden.saturating_mul(4));
+                let context = self.size("max_position_embeddings")?.unwrap_or(2048);
+                self.set("context_length", Value::U32(context))?;
                 self.set("feed_forward_length", Value::U32(width))
             }
             _ => Ok(()),
@@ -300,7 +303,8 @@ pub(super) fn metadata(
             source.set(if rms { RMS_NORM } else { to }, Value::F32(number as f32))?;
         }
     }
-    if let Some(scalar) = Source::number(json, "query_pre_attn_scalar")? {
+    let scalar = Source::number(json, "query_pre_attn_scalar")?;
+    if let Some(scalar) = scalar.filter(|_| !architecture.family().unscaled_scores) {
         source.set("attention.scale", Value::F32(scalar.powf(-0.5) as f32))?;
     }
     source.experts(architecture)?;

@@ -82,6 +82,11 @@ impl Source<'_> {
             Some((Some("sigmoid"), _)) => self.set("expert_gating_func", Value::U32(2))?,
             Some((_, of)) => return Err(format!("{SCORES} is {of}: only softmax and sigmoid are supported")),
         }
+        // Of MiniMax, 1 is attention, and 0 linear attention.
+        let kinds = self.get("attn_type_list").and_then(Json::as_array);
+        if let Some(kind) = kinds.and_then(|all| all.iter().find(|kind| **kind != 1)) {
+            return Err(format!("attn_type_list has {kind}: only 1 is supported"));
+        }
         let v2 = self.json.get("model_type").and_then(Json::as_str) == Some("deepseek_v2");
         if v2 && self.get("norm_topk_prob") == Some(&Json::Bool(true)) {
             return Err("norm_topk_prob is true: only false is supported with deepseek_v2".to_owned());
