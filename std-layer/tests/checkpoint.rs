@@ -10,6 +10,8 @@ mod folder;
 mod gemma4;
 #[path = "checkpoint/gpt_oss.rs"]
 mod gpt_oss;
+#[path = "checkpoint/hostile.rs"]
+mod hostile;
 #[path = "checkpoint/latent.rs"]
 mod latent;
 #[path = "checkpoint/own.rs"]
