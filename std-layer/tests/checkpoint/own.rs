@@ -239,6 +239,21 @@ fn normed_outputs() {
     }
 }
 
+/// An output matrix that is quantised cannot be divided like that.
+#[test]
+fn quantised_outputs() {
+    let tiny = Tiny { experts_scale: 1.0, ..Tiny::new("bailingmoe", None) };
+    let folder = Folder::new("quantised outputs");
+    folder.config(&config(&tiny).replace(r#""norm_head":false"#, r#""norm_head":true"#));
+    let mut tensors = Dense::of(&tiny, &tiny.open());
+    let at = tensors.iter().position(|tensor| tensor.name == "lm_head.weight").unwrap();
+    let output = tensors.swap_remove(at);
+    tensors.extend(super::quantised::fp8(&output, [128, 128]).0);
+    folder.tensors(&tensors, 1);
+    let said = Model::open(folder.path()).map(|_| ()).expect_err("quantised").to_string();
+    assert!(said.contains("lm_head.weight") && said.contains("norm_head"), "{said}");
+}
+
 /// Older checkpoints of NeoX have masks in each layer.
 #[test]
 fn masks() {

@@ -1,8 +1,9 @@
 //! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
 //!
 //! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
-//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), Gemma's and Qwen 3.5's norms, whose
-//! weights lack 1, and Qwen 3.5's rates, which are stored as logarithms. Of models that understand images, too, the part for texts is opened (see [`text`]).
+//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), matrices whose rows stand in another order (see [`layout`]), and
+//! numbers: the weights of norms that lack 1, rates that are stored as logarithms, and an output matrix that is to be normed. Some architectures have names of their own (see [`aliases`]). Of
+//! models that understand images, too, the part for texts is opened (see [`text`]).
 
 mod aliases;
 mod blocks;
@@ -43,6 +44,9 @@ const INDEX: &str = "model.safetensors.index.json";
 const WHOLE: &str = "model.safetensors";
 /// Bytes of a file in JSON that are read at most: an index has some hundred for each tensor.
 const MOST: u64 = 64 << 20;
+
+/// The output matrix.
+const OUTPUT: &str = "lm_head.weight";
 
 /// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused where the architecture has none.
 const EMPTY_BIASES: [&str; 7] = [
@@ -268,6 +272,9 @@ impl Tensors {
         if let View::Plain(tensor) = view {
             return self.plain(file, tensor, name);
         }
+        if self.normed_output && name == OUTPUT {
+            return Err(format!("{name} is quantised: norm_head is not supported with that"));
+        }
         let scales = named(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
         let scales = scales.filter(|_| !self.layout.needs_numbers(name));
         let stored = blocks::stored(view, scales).map_err(|e| format!("{}: {e}", weight.name))?;
@@ -296,7 +303,7 @@ impl Tensors {
             false if linear && name.ends_with(".A_log") => Some(|x| -x.exp()),
             false => None,
         };
-        let normed = self.normed_output && name == "lm_head.weight";
+        let normed = self.normed_output && name == OUTPUT;
         if other.is_none() && !normed {
             if let Some(parts) = self.layout.parts(&Whole { name, dims: &dims, of, bytes: tensor.data })? {
                 return self.push_all(parts);
