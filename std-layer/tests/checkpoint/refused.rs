@@ -163,6 +163,10 @@ fn configurations_of_hybrids() {
         ],
     );
     changed_configurations(
+        &Tiny { intermediate: 32, ..Tiny::new("qwen3vlmoe", None) },
+        &[(r#""norm_topk_prob":true"#, r#""norm_topk_prob":true"#, &["gate_up_proj", "square", "64"])],
+    );
+    changed_configurations(
         &Tiny::new("qwen3vlmoe", None),
         &[(r#""hidden_size":64"#, r#""hidden_size":32"#, &["embed_tokens", "[64, 97]", "[32, 97]"])],
     );

@@ -198,7 +198,7 @@ fn linear(whole: &Whole<'_>, heads: usize, [key, value]: [usize; 2]) -> Result<V
 /// Matrices of all experts.
 const EXPERTS: [&str; 2] = [".mlp.experts.gate_up_proj", ".mlp.experts.down_proj"];
 
-/// The same with the inputs of an output one behind the other. Square ones are taken to be as they are published.
+/// The same with the inputs of an output one behind the other.
 fn experts(whole: &Whole<'_>, hidden: usize) -> Result<Option<Vec<Part>>, String> {
     let &[cols, rows, count] = whole.dims else {
         return Err(format!("{} has the dimensions {:?}: it must have 3", whole.name, whole.dims));
@@ -206,10 +206,17 @@ fn experts(whole: &Whole<'_>, hidden: usize) -> Result<Option<Vec<Part>>, String
     if whole.dims.contains(&0) {
         return Err(format!("{} has the dimensions {:?}: none may be 0", whole.name, whole.dims));
     }
-    // What has the usual shape is not changed.
+    // Newer versions of Hugging Face's library write the usual shape, which is not changed.
     let [inputs, other] = if whole.name.ends_with(EXPERTS[0]) { [rows, cols] } else { [cols, rows] };
-    if inputs != hidden as u64 && other == hidden as u64 {
-        return Ok(None);
+    match [inputs, other].map(|n| n == hidden as u64) {
+        [true, true] => {
+            return Err(format!(
+                "{} has square matrices of {hidden} elements, so that it does not tell whether they are transposed",
+                whole.name
+            ))
+        }
+        [false, true] => return Ok(None),
+        _ => {}
     }
     let sizes = [rows, cols].map(|n| n as usize);
     let bytes = whole.transposed(count as usize, sizes, sizes[0]);
