@@ -1,15 +1,30 @@
 //! Checkpoints of Hugging Face's library: small ones are written here, opened as models, and compared with GGUF files of the same numbers.
 
+#[path = "checkpoint/encoders.rs"]
+mod encoders;
 #[path = "decoder/exact.rs"]
 mod exact;
 #[path = "checkpoint/folder.rs"]
 mod folder;
+#[path = "checkpoint/gemma4.rs"]
+mod gemma4;
 #[path = "checkpoint/gpt_oss.rs"]
 mod gpt_oss;
+#[path = "checkpoint/hostile.rs"]
+mod hostile;
+#[path = "checkpoint/latent.rs"]
+mod latent;
+#[path = "checkpoint/own.rs"]
+mod own;
 #[path = "checkpoint/quantised.rs"]
 mod quantised;
+#[path = "checkpoint/recurrent.rs"]
+mod recurrent;
 #[path = "checkpoint/refused.rs"]
 mod refused;
+#[path = "encoder/small.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod small;
 #[path = "decoder/tiny.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod tiny;
@@ -62,6 +77,11 @@ fn all() -> Vec<Tiny> {
         "hunyuan-dense",
         "arcee",
         "qwen35",
+        "lfm2",
+        "granitehybrid",
+        "nemotron_h",
+        "internlm2",
+        "exaone",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -74,8 +94,26 @@ fn all() -> Vec<Tiny> {
         Tiny::new("ernie4_5-moe", None),
         Tiny::new("dots1", None),
         Tiny::new("olmoe", None),
+        Tiny::new("deepseek2", None),
+        Tiny::new("mistral4", None),
+        Tiny::new("qwen3next", None),
+        Tiny::new("qwen35moe", None),
+        Tiny::new("qwen3vlmoe", None),
+        Tiny::new("lfm2moe", None),
+        Tiny::new("minimax-m2", None),
+        Tiny::new("hunyuan-moe", None),
+        Tiny::new("granitemoe", None),
+        Tiny::new("nemotron_h_moe", None),
+        Tiny::new("bailingmoe", None),
+        Tiny::new("bailingmoe2", None),
+        gemma4::tiny(),
+        Tiny::with_per_layer(),
+        Tiny { layers: 4, ..Tiny::with_normed_experts() },
     ];
-    dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
+    // Heads of NeoX have keys of their own, and those of Falcon share one.
+    let heads =
+        [("gptneox", 4), ("falcon", 1)].map(|(name, kv_heads)| Tiny { kv_heads, ..Tiny::new(name, None) });
+    dense.into_iter().chain(heads).chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }
 
 /// The logits of a checkpoint are those of the GGUF file with the same numbers: for each architecture and type, in one file and in several.

@@ -93,6 +93,7 @@ const GRANITE: Family = Family {
 const NEMOTRON_H: Family = Family {
     architecture: Architecture::NemotronH,
     gguf: "nemotron_h",
+    checkpoints: &["nemotron_h"],
     pairs: None,
     recurrent: Recurrent::StateSpace,
     networks_are_layers: true,
@@ -143,10 +144,12 @@ const LFM2: Family = Family { recurrent: Recurrent::Convolution, ..QWEN3 };
 const DEEPSEEK2: Family = Family {
     architecture: Architecture::DeepSeek2,
     gguf: "deepseek2",
+    checkpoints: &["deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"],
+    pairs: Some(NEIGHBOURS),
     experts: Mixture::DeepSeek(Scoring::Softmax),
     normalised: false,
     latent: true,
-    ..LLAMA
+    ..DECODER
 };
 /// Layer norms with biases.
 const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
@@ -180,10 +183,22 @@ static FAMILIES: [Family; 57] = [
         experts: Mixture::Always,
         ..QWEN3
     },
-    Family { architecture: Architecture::Qwen3VlMoe, gguf: "qwen3vlmoe", experts: Mixture::Always, ..QWEN3 },
+    Family {
+        architecture: Architecture::Qwen3VlMoe,
+        gguf: "qwen3vlmoe",
+        checkpoints: &["qwen3_vl_moe_text"],
+        experts: Mixture::Always,
+        ..QWEN3
+    },
     Family { checkpoints: &["hunyuan_v1_dense"], ..HUNYUAN },
-    Family { architecture: Architecture::HunyuanMoe, gguf: "hunyuan-moe", experts: Mixture::Wide, ..HUNYUAN },
-    Family { experts: Mixture::Shared, ..QWEN3_NEXT },
+    Family {
+        architecture: Architecture::HunyuanMoe,
+        gguf: "hunyuan-moe",
+        checkpoints: &["hunyuan_v1_moe"],
+        experts: Mixture::Wide,
+        ..HUNYUAN
+    },
+    Family { checkpoints: &["qwen3_next"], experts: Mixture::Shared, ..QWEN3_NEXT },
     Family {
         architecture: Architecture::Qwen35,
         gguf: "qwen35",
@@ -194,6 +209,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Qwen35Moe,
         gguf: "qwen35moe",
+        checkpoints: &["qwen3_5_moe_text"],
         recurrent: Recurrent::Tiled { period: 4 },
         experts: Mixture::Shared,
         ..QWEN3_NEXT
@@ -226,7 +242,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Gemma4,
         gguf: "gemma4",
-        checkpoints: &[],
+        checkpoints: &["gemma4_text"],
+        norms_lack_one: false,
         // Layers without windows have frequencies that are divided, most of them so far that nothing turns.
         windows: Windows::Periodic {
             period: 6,
@@ -259,10 +276,17 @@ static FAMILIES: [Family; 57] = [
         ..LLAMA
     },
     Family { checkpoints: &["granite"], ..GRANITE },
-    Family { architecture: Architecture::GraniteMoe, gguf: "granitemoe", experts: Mixture::Wide, ..GRANITE },
+    Family {
+        architecture: Architecture::GraniteMoe,
+        gguf: "granitemoe",
+        checkpoints: &["granitemoe", "granitemoeshared"],
+        experts: Mixture::Wide,
+        ..GRANITE
+    },
     Family {
         architecture: Architecture::GraniteHybrid,
         gguf: "granitehybrid",
+        checkpoints: &["granitemoehybrid"],
         recurrent: Recurrent::StateSpace,
         experts: Mixture::Some,
         ..GRANITE
@@ -296,6 +320,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::BailingMoe2,
         gguf: "bailingmoe2",
+        checkpoints: &["bailing_moe_v2"],
+        pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         normalised: false,
         fused_qkv: true,
@@ -314,6 +340,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::MiniMaxM2,
         gguf: "minimax-m2",
+        checkpoints: &["minimax_m2"],
+        pairs: Some(Pairs { part: Some(1.0), ..HALVES }),
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         qk_norm: true,
         qk_norm_whole: true,
@@ -322,12 +350,18 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::BailingMoe,
         gguf: "bailingmoe",
+        checkpoints: &["bailing_moe"],
         experts: Mixture::DeepSeek(Scoring::Softmax),
         normalised: false,
         ..LLAMA
     },
     DEEPSEEK2,
-    Family { architecture: Architecture::Mistral4, gguf: "mistral4", ..DEEPSEEK2 },
+    Family {
+        architecture: Architecture::Mistral4,
+        gguf: "mistral4",
+        checkpoints: &["mistral4"],
+        ..DEEPSEEK2
+    },
     Family {
         architecture: Architecture::MiniCpm,
         gguf: "minicpm",
@@ -369,8 +403,8 @@ static FAMILIES: [Family; 57] = [
         ffn_norm_is_post_attention: true,
         ..DECODER
     },
-    Family { architecture: Architecture::InternLm2, gguf: "internlm2", ..LLAMA },
-    Family { architecture: Architecture::Exaone, gguf: "exaone", ..DECODER },
+    Family { architecture: Architecture::InternLm2, gguf: "internlm2", checkpoints: &["internlm2"], ..LLAMA },
+    Family { architecture: Architecture::Exaone, gguf: "exaone", checkpoints: &["exaone"], ..DECODER },
     Family {
         architecture: Architecture::Exaone4,
         gguf: "exaone4",
@@ -439,6 +473,8 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::GptNeoX,
         gguf: "gptneox",
+        checkpoints: &["gpt_neox"],
+        pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
         gate: Gate::Gelu,
         gated: false,
         fused_qkv: true,
@@ -452,6 +488,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Falcon,
         gguf: "falcon",
+        checkpoints: &["falcon", "RefinedWebModel"],
         gate: Gate::Gelu,
         gated: false,
         fused_qkv: true,
@@ -459,10 +496,11 @@ static FAMILIES: [Family; 57] = [
         shared_norm: true,
         ..LAYER_NORMS
     },
-    Family { architecture: Architecture::Lfm2, gguf: "lfm2", ..LFM2 },
+    Family { architecture: Architecture::Lfm2, gguf: "lfm2", checkpoints: &["lfm2"], ..LFM2 },
     Family {
         architecture: Architecture::Lfm2Moe,
         gguf: "lfm2moe",
+        checkpoints: &["lfm2_moe"],
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         ..LFM2
     },
@@ -500,6 +538,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Bert,
         gguf: "bert",
+        checkpoints: &["bert"],
         pairs: None,
         gate: Gate::Gelu,
         gated: false,
@@ -510,7 +549,13 @@ static FAMILIES: [Family; 57] = [
         position_embeddings: true,
         ..ENCODER
     },
-    Family { architecture: Architecture::NomicBert, gguf: "nomic-bert", fused_qkv: true, ..ENCODER },
+    Family {
+        architecture: Architecture::NomicBert,
+        gguf: "nomic-bert",
+        checkpoints: &["nomic_bert"],
+        fused_qkv: true,
+        ..ENCODER
+    },
     Family {
         architecture: Architecture::JinaBertV2,
         gguf: "jina-bert-v2",

@@ -472,7 +472,7 @@ impl Config {
             fused_qkv: recurrence.is_none() && latent_attention.is_none() && has(&names::QKV)
                 || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
-            fused_experts: has(&names::FUSED_EXPERTS),
+            fused_experts: files.have_fused_experts(),
             qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
             value_norm: family.value_norm,
             values_are_keys,

@@ -28,7 +28,7 @@ pub(super) struct Name {
     /// In Hugging Face's checkpoints, where `*` is the number of an expert, each of which has a tensor; of encoders, in those of BERT.
     hf: &'static str,
     /// Where it has another name there, and which: the first that is so counts.
-    other_hf: [Option<(Whether, &'static str)>; 2],
+    other_hf: [Option<(Whether, &'static str)>; 3],
     /// Dimensions, the contiguous one first: inputs and outputs of a matrix.
     dims: fn(&Config) -> Vec<usize>,
     /// Whether a model has it.
@@ -53,7 +53,7 @@ enum Layers {
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
-    Name { gguf, hf, other_hf: [None; 2], dims, needed: |_| true, layers: Layers::All }
+    Name { gguf, hf, other_hf: [None; 3], dims, needed: |_| true, layers: Layers::All }
 }
 
 impl Name {
@@ -72,7 +72,7 @@ impl Name {
     }
 
     const fn named_if(self, so: Whether, hf: &'static str) -> Self {
-        Self { other_hf: [Some((so, hf)), self.other_hf[0]], ..self }
+        Self { other_hf: [Some((so, hf)), self.other_hf[0], self.other_hf[1]], ..self }
     }
 
     /// Of layers with any network.
@@ -223,6 +223,10 @@ fn is_lfm2(c: &Config) -> bool {
 fn is_nemotron_h(c: &Config) -> bool {
     matches!(c.architecture, Architecture::NemotronH | Architecture::NemotronHMoe)
 }
+/// Models whose network has the same name in checkpoints whether there are experts beside it or not.
+fn is_granite_hybrid(c: &Config) -> bool {
+    c.architecture == Architecture::GraniteHybrid
+}
 fn is_starcoder2(c: &Config) -> bool {
     c.architecture == Architecture::StarCoder2
 }
@@ -291,6 +295,7 @@ pub(super) const OUTPUT_NORM_BIAS: Name =
 
 pub(super) const ATTENTION_NORM: Name =
     name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
+        .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
         .if_so(|c| c.input_norms);
 pub(super) const ATTENTION_NORM_BIAS: Name =
     name("blk.{}.attn_norm.bias", "model.layers.{}.input_layernorm.bias", |c| vec![c.hidden])
@@ -300,13 +305,13 @@ pub(super) const QKV: Name =
     name("blk.{}.attn_qkv.weight", "model.layers.{}.self_attn.qkv_proj.weight", |c| {
         vec![c.hidden, queries(c) + 2 * keys(c)]
     })
-    .named_if(is_normed, "encoder.layers.{}.attn.Wqkv.weight")
+    .named_if(is_normed, "encoder.layer.{}.attn.Wqkv.weight")
     .if_so(|c| c.fused_qkv);
 pub(super) const QKV_BIAS: Name =
     name("blk.{}.attn_qkv.bias", "model.layers.{}.self_attn.qkv_proj.bias", |c| {
         vec![queries(c) + 2 * keys(c)]
     })
-    .named_if(is_normed, "encoder.layers.{}.attn.Wqkv.bias")
+    .named_if(is_normed, "encoder.layer.{}.attn.Wqkv.bias")
     .if_so(|c| c.fused_qkv && c.attention_bias);
 pub(super) const Q: Name =
     name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])
@@ -391,16 +396,19 @@ pub(super) const FFN_NORM_OF_LAYER: Name =
 pub(super) const FEED_FORWARD: Network = [
     name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards)
         .named_if(is_normed, "encoder.layer.{}.mlp.gated_layers_w.weight")
+        .named_if(is_granite_hybrid, "model.layers.{}.mlp.shared_experts.gate_proj.weight")
         .if_so(|c| c.gated && !c.fused_gate_up)
         .dense(),
     name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", inwards)
         .named_if(is_normed, "encoder.layer.{}.intermediate.dense.weight")
         .named_if(is_starcoder2, "model.layers.{}.mlp.c_fc.weight")
+        .named_if(is_granite_hybrid, "model.layers.{}.mlp.shared_experts.up_proj.weight")
         .if_so(|c| !c.fused_gate_up)
         .dense(),
     name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards)
         .named_if(is_normed, "encoder.layer.{}.output.dense.weight")
         .named_if(is_starcoder2, "model.layers.{}.mlp.c_proj.weight")
+        .named_if(is_granite_hybrid, "model.layers.{}.mlp.shared_experts.down_proj.weight")
         .dense(),
 ];
 /// Gate and up of the same in one matrix, in this order.

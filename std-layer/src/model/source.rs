@@ -58,6 +58,12 @@ impl<'a> Files<'a> {
         self.tensors().any(|tensor| ends.iter().any(|end| tensor.name().ends_with(end)))
     }
 
+    /// Whether gate and up of all experts of a layer are in one tensor.
+    pub(super) fn have_fused_experts(&self) -> bool {
+        let ends = [".ffn_gate_up_exps.weight", ".experts.gate_up_proj"];
+        self.tensors().any(|tensor| ends.iter().any(|end| tensor.name().ends_with(end)))
+    }
+
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
         self.parts.iter().flat_map(|(_, file)| file.tensors())
     }

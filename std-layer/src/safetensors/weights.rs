@@ -52,6 +52,9 @@ const PARTS: [&str; 8] = ["qweight", "qzeros", "scales", "g_idx", "lookup_table"
 /// Scales of FP8: of the weights, by either name, and of activations, which are not used.
 const SCALES: [&str; 4] = ["weight_scale", "weight_scale_inv", "input_scale", "activation_scale"];
 
+/// The same of matrices that are stacked in one tensor: their names begin with that of the tensor.
+const SCALES_OF_MANY: [&str; 2] = ["_scale_inv", "_activation_scale"];
+
 /// The type's name in lower case.
 fn name_of(dtype: Dtype) -> String {
     format!("{dtype:?}").to_lowercase()
@@ -60,22 +63,32 @@ fn name_of(dtype: Dtype) -> String {
 impl Checkpoint<'_> {
     /// All weights: quantised matrices as one, other tensors as they are, in the order of the file.
     pub fn weights(&self) -> Vec<Weight<'_>> {
+        self.weights_among(|name| self.tensor(name))
+    }
+
+    /// The same, where other tensors of a matrix may be in other files: `named` has the tensors of all of them.
+    pub(crate) fn weights_among<'t>(&'t self, named: impl Fn(&str) -> Option<Tensor<'t>>) -> Vec<Weight<'t>> {
         let is_fp8 = |t: &Tensor<'_>| matches!(t.dtype, Dtype::F8_E4M3 | Dtype::F8_E5M2);
         let mut weights = Vec::new();
         for tensor in self.tensors() {
             let (base, end) = tensor.name.rsplit_once('.').unwrap_or(("", &tensor.name));
-            let part = |end: &str| self.tensor(&format!("{base}.{end}"));
+            let part = |end: &str| named(&format!("{base}.{end}"));
+            let scaled = SCALES_OF_MANY.iter().find_map(|end| named(tensor.name.strip_suffix(end)?));
             let weight = if end == "qweight" {
                 let (kind, shape, view) = self.quantised(&tensor, &part);
                 let bytes = PARTS.iter().filter_map(|end| part(end)).map(|t| t.data.len() as u64).sum();
                 Weight { name: base.to_owned(), kind, shape, bytes, view }
             } else if PARTS.contains(&end) && part(PARTS[0]).is_some()
                 || SCALES.contains(&end) && part("weight").is_some_and(|t| is_fp8(&t))
+                || scaled.is_some_and(|t| is_fp8(&t))
             {
                 // A part of another.
                 continue;
             } else {
-                let scale = if end == "weight" { part(SCALES[0]).or_else(|| part(SCALES[1])) } else { None };
+                let scale = match end {
+                    "weight" => part(SCALES[0]).or_else(|| part(SCALES[1])),
+                    _ => part(&format!("{end}{}", SCALES_OF_MANY[0])),
+                };
                 let mut bytes = tensor.data.len() as u64;
                 let view = match tensor.dtype {
                     Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok(View::Plain(tensor.clone())),
@@ -172,7 +185,11 @@ impl Checkpoint<'_> {
     }
 
     fn fp8<'t>(&self, weight: &Tensor<'t>, scale: Option<Tensor<'t>>) -> Result<Fp8Ref<'t>, String> {
-        let [outputs, inputs] = matrix(weight)?;
+        // Matrices that are stacked are one below the other.
+        let (each, outputs, inputs) = match *weight.shape {
+            [count, each, inputs] => (each, count.saturating_mul(each), inputs),
+            _ => matrix(weight).map(|[outputs, inputs]| (outputs, outputs, inputs))?,
+        };
         let format = if weight.dtype == Dtype::F8_E4M3 { Fp8Format::E4m3 } else { Fp8Format::E5m2 };
         let (mut scales, mut scaling) = (ScaleSlice::F32(&ONE), Fp8Scaling::Tensor);
         if let Some(scale) = &scale {
@@ -181,12 +198,21 @@ impl Checkpoint<'_> {
                 Dtype::BF16 => ScaleSlice::Bf16(scale.numbers()?),
                 _ => ScaleSlice::F32(scale.numbers()?),
             };
-            scaling = match *scale.shape {
+            let shape = match *scale.shape {
+                [count, down, across] if weight.shape.len() == 3 => vec![count.saturating_mul(down), across],
+                [count] if weight.shape.len() == 3 && count == weight.shape[0] => vec![count, 1],
+                ref shape => shape.to_vec(),
+            };
+            scaling = match *shape {
                 [] | [1] | [1, 1] => Fp8Scaling::Tensor,
                 [n] | [n, 1] if n == outputs => Fp8Scaling::Row,
                 [down, across] => {
                     let fits = |&[r, c]: &[usize; 2]| {
-                        r > 0 && c > 0 && outputs.div_ceil(r) == down && inputs.div_ceil(c) == across
+                        r > 0
+                            && c > 0
+                            && outputs.div_ceil(r) == down
+                            && inputs.div_ceil(c) == across
+                            && (each == outputs || each.is_multiple_of(r))
                     };
                     let equal = [outputs, inputs].into_iter().zip([down, across]);
                     let equal: Vec<usize> =

@@ -3,10 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{bf16, f16, QuantFormat};
-use gllm_kernels_std::model::{Config, LayerWeights, Matrix, Model, Recurrence, RecurrentWeights};
+use gllm_kernels_std::model::{Matrix, Model};
 
 use super::tiny::Tiny;
-use super::{gpt_oss, numbers};
+use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
+
+/// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
+const REORDERED: [&str; 8] =
+    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe"];
+const FUSED: [&str; 6] = ["phi3", "internlm2", "bailingmoe", "bailingmoe2", "gptneox", "falcon"];
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -110,11 +115,23 @@ impl Dense {
         }
     }
 
+    /// The same with the last two dimensions exchanged.
+    fn transposed(mut self) -> Self {
+        let &[count, rows, cols] = &self.shape[..] else { panic!("{} has no 3 dimensions", self.name) };
+        let size = self.bytes.len() / (count * rows * cols);
+        let from = |i: usize| i / (rows * cols) * rows * cols + i % rows * cols + i / rows % cols;
+        self.bytes =
+            (0..count * rows * cols).flat_map(|i| self.bytes[from(i) * size..][..size].to_vec()).collect();
+        self.shape.swap(1, 2);
+        self
+    }
+
     /// The tensors of a model that was written as a GGUF file, as a checkpoint has them.
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
         let (name, is) = (tiny.architecture, |names: &[&str]| names.contains(&tiny.architecture));
-        let lacks_one = name.starts_with("gemma") || is(&["qwen35", "nemotron"]);
+        let lacks_one =
+            is(&["gemma", "gemma2", "gemma3"]) || is(&["qwen35", "qwen35moe", "qwen3next", "nemotron"]);
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
             Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
@@ -151,15 +168,33 @@ impl Dense {
             let inputs =
                 [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)];
             if let Some(recurrent) = &layer.recurrent {
-                all.extend(linear_attention(gguf.config(), layer, recurrent, &at("linear_attn")));
+                all.extend(recurrent::tensors(gguf.config(), layer, recurrent, &at));
             }
-            if name == "phi3" {
-                all.push(below(at("self_attn.qkv_proj.weight"), &inputs.map(|(_, w, _)| w)));
+            let reordered = is(&REORDERED);
+            if is(&FUSED) {
+                let rows = inputs.iter().map(|(_, w, _)| w.rows()).sum::<usize>();
+                let of = |&(name, w, _): &(&str, Matrix<'_>, _)| match reordered && name != "v" {
+                    true => halves_of_heads(&numbers(w), w.cols(), tiny.head_dim),
+                    false => numbers(w),
+                };
+                let (cols, x) = (layer.q.cols(), inputs.iter().flat_map(of).collect::<Vec<_>>());
+                let name = at("self_attn.qkv_proj.weight");
+                all.push(Self::stored(&name, layer.q.format(), &[rows, cols], &own::woven(tiny, &x, cols)));
+                let biases: Vec<f32> =
+                    inputs.iter().flat_map(|(_, _, bias)| bias.iter().flatten().copied()).collect();
+                if !biases.is_empty() {
+                    all.push(bias(at("self_attn.qkv_proj"), own::woven(tiny, &biases, 1)));
+                }
             }
-            for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3" && layer.recurrent.is_none())
-            {
+            if layer.latent.is_some() {
+                all.extend(latent::tensors(layer, &at("self_attn")));
+            }
+            let same_values = gguf.config().values_are_keys && gguf.config().layer[l].window.is_none();
+            let apart = !is(&FUSED) && layer.recurrent.is_none() && layer.latent.is_none();
+            let there = |name: &str, w: Matrix<'_>| apart && w.rows() > 0 && !(same_values && name == "v");
+            for (name, w, bias) in inputs.into_iter().filter(|&(name, w, _)| there(name, w)) {
                 let mut x = numbers(w);
-                if is(&["llama", "smollm3", "granite", "minicpm", "arcee"]) && name != "v" {
+                if reordered && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
                 }
                 all.push(matrix(at(&format!("self_attn.{name}_proj.weight")), w, x));
@@ -175,12 +210,16 @@ impl Dense {
             }
             let shared = match &layer.experts {
                 None => "",
-                Some(_) if name == "qwen2moe" => "shared_expert.",
+                Some(_) if name == "gemma4" => "",
+                Some(_) if is(&["qwen2moe", "qwen3next", "qwen35moe"]) => "shared_expert.",
                 Some(_) => "shared_experts.",
             };
-            if let (Some(network), true) = (&layer.feed_forward, is(&["phi3", "chatglm", "glm4"])) {
-                all.push(below(at("mlp.gate_up_proj.weight"), &[network.gate.unwrap(), network.up]));
-                all.push(matrix(at("mlp.down_proj.weight"), network.down, numbers(network.down)));
+            if let (Some(network), true) =
+                (&layer.feed_forward, is(&["phi3", "chatglm", "glm4", "granitemoe", "granitehybrid"]))
+            {
+                let (both, down) = ([network.gate.unwrap(), network.up], network.down);
+                all.push(below(at(&format!("mlp.{shared}gate_up_proj.weight")), &both));
+                all.push(matrix(at(&format!("mlp.{shared}down_proj.weight")), down, numbers(down)));
             } else if let (Some(network), "starcoder2") = (&layer.feed_forward, name) {
                 let both = [("c_fc", network.up, &layer.up_bias), ("c_proj", network.down, &layer.down_bias)];
                 for (name, w, x) in both {
@@ -192,6 +231,9 @@ impl Dense {
                 for (name, w) in gate.into_iter().chain([("up", network.up), ("down", network.down)]) {
                     all.push(matrix(at(&format!("mlp.{shared}{name}_proj.weight")), w, numbers(w)));
                 }
+                for (name, x) in [("up", &layer.up_bias), ("down", &layer.down_bias)] {
+                    all.extend(x.iter().map(|x| bias(at(&format!("mlp.{name}_proj")), x.clone())));
+                }
             }
             if tiny.architecture == "gpt-oss" {
                 all.extend(gpt_oss::experts(layer.experts.as_ref().unwrap(), &at("mlp")));
@@ -202,8 +244,21 @@ impl Dense {
                 };
                 let router = experts.router;
                 all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
-                for (e, network) in experts.each.iter().enumerate() {
-                    for (name, w) in names.iter().zip(network.matrices()) {
+                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe", "gemma4"]);
+                if stacked {
+                    let each = &experts.each;
+                    let gate_up: Vec<_> = each.iter().flat_map(|of| [of.gate.unwrap(), of.up]).collect();
+                    let down: Vec<_> = each.iter().map(|of| of.down).collect();
+                    for (name, parts) in [("gate_up_proj", gate_up), ("down_proj", down)] {
+                        let mut tensor = below(at(&format!("mlp.experts.{name}")), &parts);
+                        let rows = tensor.shape[0] / each.len();
+                        tensor.shape.splice(..1, [each.len(), rows]);
+                        all.push(if is(&["qwen3vlmoe"]) { tensor.transposed() } else { tensor });
+                    }
+                }
+                for (e, network) in experts.each.iter().enumerate().filter(|_| !stacked) {
+                    let gates = usize::from(network.gate.is_none());
+                    for (name, w) in names.iter().skip(gates).zip(network.matrices()) {
                         all.push(matrix(at(&format!("{block}.experts.{e}.{name}.weight")), w, numbers(w)));
                     }
                 }
@@ -235,7 +290,7 @@ impl Dense {
             all.extend(biases(&layer.attention_norm_bias).map(|x| bias(at("input_layernorm"), x)));
             let [behind, before, last] = match name {
                 "glm4" => ["post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"],
-                "gemma2" | "gemma3" => {
+                "gemma2" | "gemma3" | "gemma4" => {
                     ["post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
                 }
                 "exaone4" | "olmo2" => ["post_attention_layernorm", "", "post_feedforward_layernorm"],
@@ -244,54 +299,17 @@ impl Dense {
             all.extend(layer.ffn_norm.iter().map(|x| norm(at(before), x)));
             all.extend(biases(&layer.ffn_norm_bias).map(|x| bias(at(before), x)));
             all.extend(layer.post_attention_norm.iter().map(|x| norm(at(behind), x)));
-            all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), x)));
+            // The last norm contains the factor of the residual stream.
+            let scale = gguf.config().layer[l].scale.filter(|_| layer.per_layer.is_none()).unwrap_or(1.0);
+            let unscaled = |x: &Vec<f32>| x.iter().map(|x| x / scale).collect::<Vec<_>>();
+            all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), &unscaled(x))));
         }
+        if name == "gemma4" {
+            all.extend(gemma4::tensors(gguf));
+        }
+        own::renamed(tiny, &mut all);
         all
     }
-}
-
-/// Linear attention, whose heads of values follow each other where they belong to the same head of keys.
-fn linear_attention(
-    config: &Config,
-    layer: &LayerWeights<'_>,
-    recurrent: &RecurrentWeights<'_>,
-    at: &str,
-) -> Vec<Dense> {
-    let (Some(Recurrence::Linear(of)), Some(linear)) = (config.recurrence, &recurrent.linear) else {
-        panic!("another recurrence");
-    };
-    let each = of.value_heads / of.key_heads;
-    // The heads of values in this order, in pieces of `len`.
-    let grouped = |x: &[f32], len: usize| {
-        let head = |h: usize| h % each * of.key_heads + h / each;
-        (0..of.value_heads).flat_map(|h| x[head(h) * len..][..len].to_vec()).collect::<Vec<_>>()
-    };
-    let matrix = |name: &str, w: Matrix<'_>, rows: usize, x: Vec<f32>| {
-        Dense::stored(&format!("{at}.{name}.weight"), w.format(), &[rows, w.cols()], &x)
-    };
-    let vector = |name: &str, x: Vec<f32>| Dense::floats(&format!("{at}.{name}"), &[x.len()], &x);
-    let hidden = config.hidden;
-    let rows = |w: Matrix<'_>, size: usize| grouped(&numbers(w), size * hidden);
-    let qkv = [numbers(layer.q), numbers(layer.k), rows(layer.v, of.key_size)].concat();
-    // Each channel has its taps side by side.
-    let tap = |c: usize, t: usize| recurrent.convolution[t * of.channels() + c];
-    let taps: Vec<f32> = (0..of.channels()).flat_map(|c| (0..of.taps).map(move |t| tap(c, t))).collect();
-    let (of_keys, of_values) = taps.split_at(2 * of.key_heads * of.key_size * of.taps);
-    let taps = [of_keys, &grouped(of_values, of.key_size * of.taps)].concat();
-    let output = numbers(layer.output);
-    let output = output.chunks(of.values()).flat_map(|row| grouped(row, of.key_size)).collect();
-    let [b, a] = [linear.decays[0], linear.decays[1]];
-    vec![
-        matrix("in_proj_qkv", layer.q, of.channels(), qkv),
-        matrix("in_proj_z", linear.gates, of.values(), rows(linear.gates, of.key_size)),
-        matrix("in_proj_b", b, of.value_heads, rows(b, 1)),
-        matrix("in_proj_a", a, of.value_heads, rows(a, 1)),
-        Dense::floats(&format!("{at}.conv1d.weight"), &[of.channels(), 1, of.taps], &taps),
-        vector("dt_bias", grouped(&linear.decay_bias, 1)),
-        vector("A_log", grouped(&linear.rate, 1).into_iter().map(|rate| (-rate).ln()).collect()),
-        vector("norm.weight", linear.norm.clone()),
-        matrix("out_proj", layer.output, hidden, output),
-    ]
 }
 
 /// Rows of each head, which llama's GGUF files have in pairs: first those of all first elements, then those of all second ones.
@@ -309,6 +327,7 @@ pub fn config(tiny: &Tiny) -> String {
     let gemma = tiny.architecture.starts_with("gemma");
     let kind = match (tiny.architecture, tiny.experts) {
         ("gemma3", _) => "gemma3_text",
+        ("gemma4", _) => "gemma4_text",
         ("llama", Some(_)) => "mixtral",
         ("qwen2moe", _) => "qwen2_moe",
         ("qwen3moe", _) => "qwen3_moe",
@@ -320,14 +339,26 @@ pub fn config(tiny: &Tiny) -> String {
         ("qwen35", _) => "qwen3_5_text",
         ("command-r", _) => "cohere",
         ("hunyuan-dense", _) => "hunyuan_v1_dense",
+        ("deepseek2", _) => "deepseek_v3",
+        ("lfm2moe", _) => "lfm2_moe",
+        ("gptneox", _) => "gpt_neox",
+        ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
+        ("granitehybrid", _) => "granitemoehybrid",
+        ("nemotron_h_moe", _) => "nemotron_h",
+        ("minimax-m2", _) => "minimax_m2",
+        ("hunyuan-moe", _) => "hunyuan_v1_moe",
+        ("qwen3next", _) => "qwen3_next",
+        ("qwen35moe", _) => "qwen3_5_moe_text",
+        ("qwen3vlmoe", _) => "qwen3_vl_moe_text",
         (name, _) => name,
     };
-    let of_experts = tiny.experts.map(|(count, used)| {
+    let own = own::keys(tiny);
+    let of_experts = tiny.experts.filter(|_| own.is_none()).map(|(count, used)| {
         let width = tiny.between();
         let qwen = format!(
             r#""num_experts":{count},"moe_intermediate_size":{},"norm_topk_prob":{},"decoder_sparse_step":1,"mlp_only_layers":[]"#,
             tiny.intermediate,
-            tiny.architecture == "qwen3moe",
+            !["qwen2moe", "olmoe"].contains(&tiny.architecture),
         );
         let count = match kind {
             "mixtral" => format!(r#""num_local_experts":{count}"#),
@@ -335,9 +366,12 @@ pub fn config(tiny: &Tiny) -> String {
                 r#""num_local_experts":{count},"sliding_window":{},"swiglu_limit":7.0"#,
                 tiny.window
             ),
-            "glm4_moe" | "dots1" => format!(
-                r#""n_routed_experts":{count},"n_shared_experts":2,"moe_intermediate_size":{width},"norm_topk_prob":true,"first_k_dense_replace":1,"n_group":1,"topk_group":1,"routed_scaling_factor":1.0"#
-            ),
+            "glm4_moe" | "dots1" | "deepseek_v3" | "mistral4" => {
+                let [groups, taken] = if kind == "deepseek_v3" { [4, 2] } else { [1, 1] };
+                format!(
+                    r#""n_routed_experts":{count},"n_shared_experts":2,"moe_intermediate_size":{width},"norm_topk_prob":true,"first_k_dense_replace":1,"n_group":{groups},"topk_group":{taken},"routed_scaling_factor":1.0"#
+                )
+            }
             "ernie4_5_moe" => {
                 return format!(
                     r#","moe_k":{used},"moe_num_experts":{count},"moe_num_shared_experts":2,"moe_intermediate_size":{width},"moe_layer_start_index":1,"moe_layer_end_index":-1,"moe_layer_interval":1"#
@@ -348,8 +382,10 @@ pub fn config(tiny: &Tiny) -> String {
         format!(r#","num_experts_per_tok":{used},{count}"#)
     });
     let activation = match tiny.architecture {
+        "gptneox" | "falcon" => r#""hidden_act":"gelu""#,
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
         "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
+        name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
         _ => r#""hidden_act":"silu""#,
     };
@@ -358,7 +394,7 @@ pub fn config(tiny: &Tiny) -> String {
         let numbers: Vec<_> = (0..n).map(|i| (from + i as f32 / 8.0).to_string()).collect();
         numbers.join(",")
     };
-    let own = match tiny.architecture {
+    let own = own.unwrap_or_else(|| match tiny.architecture {
         "gemma2" => format!(
             r#","sliding_window":{window},"query_pre_attn_scalar":{head_dim},"attn_logit_softcapping":2.0,"final_logit_softcapping":3.0"#
         ),
@@ -383,11 +419,12 @@ pub fn config(tiny: &Tiny) -> String {
             r#","scale_emb":6,"scale_depth":0.4330127018922193,"dim_model_base":16,"attention_multiplier":0.3"#
                 .to_owned()
         }
-        "qwen35" => {
+        "qwen35" | "qwen35moe" | "qwen3next" => {
             let sizes = r#""linear_num_key_heads":2,"linear_num_value_heads":6,"linear_key_head_dim":32,"linear_value_head_dim":32,"linear_conv_kernel_dim":4"#;
             let kinds = r#""layer_types":["linear_attention","full_attention","linear_attention"]"#;
             format!(r#","attn_output_gate":true,{kinds},{sizes}"#)
         }
+        "deepseek2" | "mistral4" => latent::own_keys(tiny),
         "glm4" | "glm4moe" => r#","partial_rotary_factor":0.5"#.to_owned(),
         "exaone4" | "olmo2" => format!(
             r#","sliding_window":{window},"layer_types":["sliding_attention","full_attention","sliding_attention"]"#
@@ -402,8 +439,8 @@ pub fn config(tiny: &Tiny) -> String {
         // Half of a head is.
         "nemotron" => r#","norm_eps":1e-5"#.to_owned(),
         _ => String::new(),
-    };
-    format!(
+    });
+    let json = format!(
         r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}{}}}"#,
         tiny.layers,
         tiny.hidden,
@@ -415,5 +452,6 @@ pub fn config(tiny: &Tiny) -> String {
         tiny.tied,
         own,
         of_experts.unwrap_or_default(),
-    )
+    );
+    own::with_own_keys(tiny, json)
 }

@@ -197,3 +197,35 @@ fn weights_that_are_not_finite() {
     let error = Model::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("up_proj") && error.contains("output 5, input 32"), "{error}");
 }
+
+/// A tensor in FP8, of whose matrices tiles of so many outputs and inputs have scales, and the numbers that this means.
+pub fn fp8(tensor: &Dense, [down, across]: [usize; 2]) -> (Vec<Dense>, Vec<f32>) {
+    let &[ref stack @ .., outputs, inputs] = &tensor.shape[..] else { panic!("no matrix") };
+    let count: usize = stack.iter().product();
+    let tiles = [outputs.div_ceil(down), inputs.div_ceil(across)];
+    // Powers of 2, so that products have as many bits as numbers.
+    let scales: Vec<f32> =
+        (0..count * tiles[0] * tiles[1]).map(|i| 0.5f32.powi(3 + (any(i) % 4) as i32)).collect();
+    let code = |i: usize| (any(i) % 0x7f) as u8 | ((any(i) >> 8) as u8 & 0x80);
+    // Below 2^3: more than f16 has bits for would not be worth a test.
+    let codes: Vec<u8> = (0..count * outputs * inputs).map(|i| code(i) & 0xbf).collect();
+    let number = |(i, &code): (usize, &u8)| {
+        let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
+        let value = match exponent {
+            0 => mantissa / 8.0 * 2f32.powi(-6),
+            _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
+        };
+        let (row, input) = (i / inputs, i % inputs);
+        let tile = (row / outputs * tiles[0] + row % outputs / down) * tiles[1] + input / across;
+        if code < 0x80 {
+            value * scales[tile]
+        } else {
+            -value * scales[tile]
+        }
+    };
+    let numbers = codes.iter().enumerate().map(number).collect();
+    let weight =
+        Dense { name: tensor.name.clone(), dtype: "F8_E4M3", shape: tensor.shape.clone(), bytes: codes };
+    let shape = [stack, &tiles].concat();
+    (vec![weight, Dense::floats(&format!("{}_scale_inv", tensor.name), &shape, &scales)], numbers)
+}

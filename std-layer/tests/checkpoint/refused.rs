@@ -19,10 +19,10 @@ fn error_of(tiny: &Tiny, what: &str, change: impl FnOnce(&Folder, String, Vec<De
 }
 
 /// A change of a text, and words of the error.
-type Change = (&'static str, &'static str, &'static [&'static str]);
+pub type Change = (&'static str, &'static str, &'static [&'static str]);
 
 /// Each change in the configuration is an error that says so.
-fn changed_configurations(tiny: &Tiny, cases: &[Change]) {
+pub fn changed_configurations(tiny: &Tiny, cases: &[Change]) {
     for (from, to, says) in cases {
         let said = error_of(tiny, to, |folder, json, tensors| {
             assert!(json.contains(from), "{from}");
@@ -121,6 +121,54 @@ fn configurations_of_others() {
     changed_configurations(
         &tiny("gemma2"),
         &[(r#""hidden_activation":"gelu_pytorch_tanh""#, r#""hidden_act":"gelu""#, &["gelu", "hidden_act"])],
+    );
+}
+
+#[test]
+fn configurations_of_hybrids() {
+    changed_configurations(
+        &Tiny::new("qwen3next", None),
+        &[
+            (
+                r#""linear_num_key_heads":2"#,
+                r#""linear_num_key_heads":3"#,
+                &["in_proj_qkvz", "[64, 512]", "576"],
+            ),
+            (
+                r#""linear_num_key_heads":2"#,
+                r#""linear_num_key_heads":0"#,
+                &["in_proj_qkvz", "[64, 512]", "0"],
+            ),
+            (
+                r#""linear_key_head_dim":32,"linear_value_head_dim":32"#,
+                r#""linear_key_head_dim":128,"linear_value_head_dim":0"#,
+                &["0"],
+            ),
+            (r#","linear_key_head_dim":32"#, "", &["in_proj_qkvz", "[64, 512]", "384"]),
+            (r#""linear_value_head_dim":32"#, r#""linear_value_head_dim":4294967295"#, &["in_proj_qkvz"]),
+            (r#""linear_attention","full"#, r#""mamba","full"#, &["layer_types", "mamba"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("lfm2", None),
+        &[
+            (r#"["conv","full"#, r#"["mamba","full"#, &["layer_types", "mamba"]),
+            (r#"["conv","full"#, r#"["full_attention","full"#, &["0.self_attn.q_proj", "missing"]),
+            (r#"["conv","full_attention","conv"]"#, r#"["conv"]"#, &["head_count_kv", "3 layers"]),
+            (r#"["conv","full_attention","conv"]"#, "7", &["layer_types", "full_attn_idxs"]),
+            (r#""num_key_value_heads":2,"#, "", &["num_key_value_heads"]),
+            (r#""conv_L_cache":4"#, r#""conv_L_cache":9"#, &["l_cache", "9", "2 to 8"]),
+            (r#""block_ff_dim":130"#, r#""block_ff_dim":160"#, &["mlp.gate_proj", "[64, 96]", "[64, 128]"]),
+            (r#""block_multiple_of":32"#, r#""block_ffn_dim_multiplier":1e30"#, &["feed_forward_length"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny { intermediate: 32, ..Tiny::new("qwen3vlmoe", None) },
+        &[(r#""norm_topk_prob":true"#, r#""norm_topk_prob":true"#, &["gate_up_proj", "square", "64"])],
+    );
+    changed_configurations(
+        &Tiny::new("qwen3vlmoe", None),
+        &[(r#""hidden_size":64"#, r#""hidden_size":32"#, &["embed_tokens", "[64, 97]", "[32, 97]"])],
     );
 }
 
@@ -227,6 +275,45 @@ fn configurations_of_mixtures() {
                 r#""swiglu_limit":7.0"#,
                 r#""layer_types":["sliding_attention","full_attention","full_attention"]"#,
                 &["layer_types", "periodical"],
+            ),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("minimax-m2", None),
+        &[
+            (r#""rotary_dim":16"#, r#""rotary_dim":33"#, &["dimension_count", "33", "32"]),
+            (
+                r#""shared_intermediate_size":0"#,
+                r#""shared_intermediate_size":8"#,
+                &["shared_intermediate", "8"],
+            ),
+            (r#""per_layer""#, r#""per_head""#, &["qk_norm_type", "per_head"]),
+            (r#""rotary_dim":16"#, r#""attn_type_list":[1,0,1]"#, &["attn_type_list", "0"]),
+            (r#""layernorm_mlp_beta":1.0"#, r#""layernorm_mlp_beta":3.5"#, &["layernorm_mlp_beta", "3.5"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("hunyuan-moe", None),
+        &[
+            ("[3,3,3]", "[3,3,2]", &["moe_topk", "[3,3,2]", "the same"]),
+            ("[96,96,96]", "48", &["moe_intermediate_size", "48", "96"]),
+            ("[0,0,0]", "1", &["0.mlp.shared_experts", "missing"]),
+            (r#""use_cla":false"#, r#""use_cla":true"#, &["use_cla"]),
+            (r#""moe_layer_num_skipped":0"#, r#""moe_layer_num_skipped":1"#, &["moe_layer_num_skipped"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("granitemoe", None),
+        &[
+            (
+                r#""shared_intermediate_size":40"#,
+                r#""shared_intermediate_size":41"#,
+                &["shared_experts.gate_proj", "[64, 40]", "[64, 41]"],
+            ),
+            (
+                r#""num_local_experts":6"#,
+                r#""num_local_experts":5"#,
+                &["mlp.gate.weight", "[64, 6]", "[64, 5]"],
             ),
         ],
     );

@@ -180,6 +180,10 @@ impl Tiny {
             let mut state = i as u64 + 1;
             let numbers: Vec<f32> = (0..n)
                 .map(|i| {
+                    if name.contains("rope_freqs") {
+                        // A quarter of a head turns.
+                        return if 4 * i < n { 1.0 } else { 1e30 };
+                    }
                     if name.contains("rope_factors") {
                         return i as f32 / 8.0 + if name.contains("long") { 4.0 } else { 1.0 };
                     }

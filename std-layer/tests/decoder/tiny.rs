@@ -141,7 +141,7 @@ impl Tiny {
     }
 
     /// Gemma 4 with experts, all of which are used, so that rounding does not decide which ones are.
-    fn with_normed_experts() -> Self {
+    pub fn with_normed_experts() -> Self {
         Self { experts: Some((4, 4)), experts_scale: 1.0, ..Self::new("gemma4", None) }
     }
 

@@ -11,7 +11,7 @@
 //! Everything else becomes f16, which rounds as the reference does: other numbers, groups that are no multiples of 32 inputs or that have inputs from
 //! anywhere (`desc_act`), SqueezeLLM, FP8. Whether a matrix is of the first kind is not concluded from what files say: each weight is compared with `n * s`.
 
-use gllm_kernels_core::{f16, AwqRef, External, GptqRef, KernelError, Kernels, MatMut, QuantFormat};
+use gllm_kernels_core::{f16, AwqRef, External, Fp8Ref, GptqRef, KernelError, Kernels, MatMut, QuantFormat};
 use rayon::prelude::*;
 
 use crate::aligned::AlignedVec;
@@ -54,7 +54,7 @@ pub(super) fn stored(view: &View<'_>, scales: Option<&[f16]>) -> Result<Stored, 
         View::Awq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::Gptq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::SqueezeLlm(w) => halves(*w),
-        View::Fp8(w) => halves(*w),
+        View::Fp8(w) => halves_of_fp8(*w),
         View::Plain(t) => Err(format!("{} is not quantised", t.name)),
     }
 }
@@ -70,6 +70,21 @@ fn halves<W: External + Copy>(w: W) -> Result<Stored, String> {
         let from = if W::BY_OUTPUT { at } else { at % inputs * outputs + at / inputs };
         to.copy_from_slice(&decoded[from].to_le_bytes());
     }
+    Ok(Stored { format: None, bytes })
+}
+
+/// The same of FP8, on all threads.
+fn halves_of_fp8(w: Fp8Ref<'_>) -> Result<Stored, String> {
+    let inputs = w.inputs();
+    let mut bytes = AlignedVec::zeroed(2 * w.outputs() * inputs);
+    bytes.par_chunks_mut((2 * STRIPE * inputs).max(1)).enumerate().try_for_each(|(i, to)| {
+        let len = to.len() / (2 * inputs);
+        let part = w.output_range(i * STRIPE, len).map_err(|e| e.to_string())?;
+        let mut decoded = vec![f16::ZERO; len * inputs];
+        decode(part, &kernels::<f16>(), &mut decoded, [len, inputs])?;
+        to.chunks_exact_mut(2).zip(decoded).for_each(|(to, x)| to.copy_from_slice(&x.to_le_bytes()));
+        Ok::<_, String>(())
+    })?;
     Ok(Stored { format: None, bytes })
 }
 

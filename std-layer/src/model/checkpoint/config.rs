@@ -1,17 +1,25 @@
 //! A checkpoint's `config.json` as the metadata that GGUF files have, which [`Config`](crate::model::Config) is read from.
 
+use std::ops::Range;
+
 use serde_json::Value as Json;
 
-use crate::gguf::{Value, ValueType, Writer};
-use crate::model::family::{LocalRotation, Mixture, Recurrent, Windows};
-use crate::model::{names, Architecture, Gate};
+use super::aliases;
+use super::layout::Layout;
+use super::space;
+use super::values::{Divisors, Source};
+use crate::gguf::{Value, Writer};
+use crate::model::family::Windows;
+use crate::model::{Architecture, Gate};
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 25] = [
+const SIZES: [(&str, &str); 32] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
     ("num_key_value_heads", "attention.head_count_kv"),
+    // Nemotron-H has the first one.
+    ("attention_head_dim", "attention.key_length"),
     ("head_dim", "attention.key_length"),
     ("intermediate_size", "feed_forward_length"),
     ("max_position_embeddings", "context_length"),
@@ -31,18 +39,28 @@ const SIZES: [(&str, &str); 25] = [
     ("moe_num_experts", "expert_count"),
     ("moe_k", "expert_used_count"),
     ("moe_layer_start_index", "leading_dense_block_count"),
+    // Of Hunyuan, LFM2 and MiniMax.
+    ("moe_topk", "expert_used_count"),
+    ("num_dense_layers", "leading_dense_block_count"),
+    ("conv_L_cache", "shortconv.l_cache"),
+    ("rotary_dim", "rope.dimension_count"),
+    ("moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
+    ("full_attention_interval", "full_attention_interval"),
     ("linear_conv_kernel_dim", "ssm.conv_kernel"),
     ("linear_num_key_heads", "ssm.group_count"),
     ("linear_num_value_heads", "ssm.time_step_rank"),
     ("linear_key_head_dim", "ssm.state_size"),
 ];
+const RMS_NORM: &str = "attention.layer_norm_rms_epsilon";
+const LAYER_NORM: &str = "attention.layer_norm_epsilon";
 /// Numbers: their names in both.
-const NUMBERS: [(&str, &str); 14] = [
-    ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+const NUMBERS: [(&str, &str); 15] = [
+    ("rms_norm_eps", RMS_NORM),
     // Cohere's and StableLM's, StarCoder's, and Nemotron's.
-    ("layer_norm_eps", "attention.layer_norm_epsilon"),
-    ("norm_epsilon", "attention.layer_norm_epsilon"),
-    ("norm_eps", "attention.layer_norm_epsilon"),
+    ("layer_norm_eps", LAYER_NORM),
+    ("norm_epsilon", LAYER_NORM),
+    ("layer_norm_epsilon", LAYER_NORM),
+    ("norm_eps", LAYER_NORM),
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
@@ -58,14 +76,36 @@ const NUMBERS: [(&str, &str); 14] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 10] = [
+const USUAL: [(&str, &[&str]); 25] = [
     ("use_sliding_window", &["false"]),
-    ("use_bidirectional_attention", &["false"]),
+    // Gemma 4 sees images as a whole, and texts by tokens.
+    ("use_bidirectional_attention", &["false", "\"vision\""]),
     // Bounds of queries, keys and values.
     ("clip_qkv", &[]),
     // Layers without experts among those with them.
     ("decoder_sparse_step", &["1"]),
     ("mlp_only_layers", &["[]"]),
+    ("moe_layer_freq", &["1"]),
+    // Layers of Hunyuan that attend to what others have, or have no experts.
+    ("use_cla", &["false"]),
+    ("moe_layer_num_skipped", &["0"]),
+    // Factors of sums, of MiniMax, and norms of other heads.
+    ("layernorm_full_attention_beta", &["1.0", "1"]),
+    ("layernorm_linear_attention_beta", &["1.0", "1"]),
+    ("layernorm_mlp_beta", &["1.0", "1"]),
+    ("qk_norm_type", &["\"per_layer\""]),
+    // Ling: routers for several kinds of tokens.
+    ("multi_gate", &["false"]),
+    // Falcon: models of others than 7B.
+    ("new_decoder_architecture", &["false"]),
+    ("multi_query", &["true"]),
+    ("parallel_attn", &["true"]),
+    ("alibi", &["false"]),
+    // Nemotron-H: experts of fewer elements than the residual stream has, and activations behind the convolution.
+    ("moe_latent_size", &[]),
+    ("mamba_hidden_act", &["\"silu\""]),
+    // Neighbours are rotated by latent attention.
+    ("rope_interleave", &["true"]),
     // StableLM's parallel layers have norms of heads, and Cohere's layers are all parallel.
     ("use_parallel_residual", &["false"]),
     ("use_parallel_block", &["true"]),
@@ -83,103 +123,25 @@ pub(super) struct Told {
     pub(super) tied: Option<bool>,
     /// Divisors of frequencies, and the tensors that GGUF files have them in.
     pub(super) divisors: Divisors,
-}
-
-type Divisors = Vec<(&'static str, Vec<f32>)>;
-
-/// The configuration, with what messages call it.
-struct Source<'j> {
-    json: &'j Json,
-    writer: &'j mut Writer,
-    prefix: &'static str,
+    pub(super) layout: Layout,
+    /// Whether the numbers that an input has in the output matrix are divided by their length.
+    pub(super) normed_output: bool,
+    /// The numbers of layers behind the model's, which guess more tokens.
+    pub(super) predictors: Range<u32>,
 }
 
 impl Source<'_> {
-    fn get(&self, key: &str) -> Option<&Json> {
-        self.json.get(key).filter(|value| !value.is_null())
-    }
-
-    fn set(&mut self, key: &str, value: Value<'_>) -> Result<(), String> {
-        let key = format!("{}.{key}", self.prefix);
-        self.writer.set(&key, value).map_err(|e| e.to_string())
-    }
-
-    /// A size: metadata have 32 bits for it.
-    fn size(&self, key: &str) -> Result<Option<u32>, String> {
-        let size = |value: &Json| value.as_u64().and_then(|n| u32::try_from(n).ok());
-        let read = |value| {
-            size(value).ok_or_else(|| format!("{key} is {value}: it must be a whole number below 2^32"))
-        };
-        self.get(key).map(read).transpose()
-    }
-
-    /// A number of the configuration, or of an object in it.
-    fn number(of: &Json, key: &str) -> Result<Option<f64>, String> {
-        let read =
-            |value: &Json| value.as_f64().ok_or_else(|| format!("{key} is {value}: it must be a number"));
-        of.get(key).filter(|value| !value.is_null()).map(read).transpose()
-    }
-
-    fn positive(of: &Json, key: &str) -> Result<f64, String> {
-        let number = Self::number(of, key)?.filter(|&x| x > 0.0 && x.is_finite());
-        number.ok_or_else(|| format!("{key} is missing, or is no positive number"))
-    }
-
     fn activation(&self, architecture: Architecture) -> Result<(), String> {
         let (keys, expected) = match architecture.family().gate {
             Gate::GeluTanh => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
-            Gate::ReluSquared => (["hidden_act", "hidden_activation"], "relu2"),
+            Gate::ReluSquared => (["mlp_hidden_act", "hidden_act"], "relu2"),
+            Gate::Gelu => (["hidden_act", "hidden_activation"], "gelu"),
             _ => (["hidden_act", "hidden_activation"], "silu"),
         };
         match keys.iter().find_map(|key| Some((key, self.get(key)?))) {
             Some((key, found)) if found.as_str() != Some(expected) => {
                 Err(format!("{key} is {found}: only {expected:?} is supported"))
             }
-            _ => Ok(()),
-        }
-    }
-
-    /// How wide an expert is, and whether scores are normalised: what the library assumes where nothing is said is not what GGUF files mean.
-    fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
-        const NORMALISED: &str = "norm_topk_prob";
-        let kind = &architecture.family().experts;
-        let width = match kind {
-            Mixture::No | Mixture::Some | Mixture::Normed => return Ok(()),
-            Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
-            Mixture::Wide | Mixture::Biased => "intermediate_size",
-        };
-        let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
-        self.set("expert_feed_forward_length", Value::U32(size))?;
-        if *kind == Mixture::Biased {
-            return Ok(());
-        }
-        if architecture == Architecture::Ernie45Moe {
-            return self.experts_of_ernie(size);
-        }
-        let normalised = match self.get(NORMALISED) {
-            None => false,
-            Some(Json::Bool(normalised)) => *normalised,
-            Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
-        };
-        self.set("expert_weights_norm", Value::Bool(normalised))
-    }
-
-    /// What is not a key of its own in GGUF files, or has no place there, where experts are `width` wide.
-    fn experts_of_ernie(&mut self, width: u32) -> Result<(), String> {
-        const SHARED: &str = "moe_num_shared_experts";
-        const END: &str = "moe_layer_end_index";
-        let all = self.size(SHARED)?.unwrap_or(0).checked_mul(width);
-        let all =
-            all.ok_or_else(|| format!("{SHARED} times the {width} elements of an expert is 2^32 or more"))?;
-        self.set("expert_shared_feed_forward_length", Value::U32(all))?;
-        if let Some(step) = self.size("moe_layer_interval")? {
-            self.set("interleave_moe_layer_step", Value::U32(step))?;
-        }
-        let last = self.size("num_hidden_layers")?.map_or(-1, |layers| i64::from(layers) - 1);
-        match self.get(END) {
-            Some(end) if ![Some(-1), Some(last)].contains(&end.as_i64()) => Err(format!(
-                "{END} is {end}: layers without experts behind those with them are not supported"
-            )),
             _ => Ok(()),
         }
     }
@@ -200,200 +162,25 @@ impl Source<'_> {
         self.set("logit_scale", Value::F32((width? / base?) as f32))
     }
 
-    /// The elements of a head.
-    fn head_dim(&self) -> Result<u32, String> {
-        let heads = self.size("num_attention_heads")?.filter(|&heads| heads > 0);
-        match (self.size("head_dim")?, self.size("hidden_size")?, heads) {
-            (Some(dim), _, _) => Ok(dim),
-            (None, Some(hidden), Some(heads)) => Ok(hidden / heads),
-            _ => Err("neither head_dim nor num_attention_heads and hidden_size are there".to_owned()),
-        }
-    }
-
-    /// The part of a head that is rotated, and the layers in which it is.
-    fn rotated(&mut self, architecture: Architecture, layers: u32, parameters: &Json) -> Result<(), String> {
-        const PART: &str = "partial_rotary_factor";
-        const LAYERS: &str = "no_rope_layers";
-        let family = architecture.family();
-        let said = match Self::number(parameters, PART)? {
-            None => Self::number(self.json, PART)?,
-            said => said,
-        };
-        let part = match family.pairs.and_then(|pairs| pairs.part) {
-            Some(usual) => said.unwrap_or(usual),
-            None => said.filter(|&part| part != 1.0).map_or(Ok(1.0), |part| {
-                Err(format!("{PART} is {part}: {} is not supported with it", family.gguf))
-            })?,
-        };
-        if !(part > 0.0 && part <= 1.0) {
-            return Err(format!("{PART} is {part}: it must be above 0 and at most 1"));
-        }
-        if part < 1.0 {
-            let dims = f64::from(self.head_dim()?) * part;
-            self.set("rope.dimension_count", Value::U32(dims as u32))?;
-        }
-        let (Some(period), Some(rotated)) = (family.unrotated_period, self.get(LAYERS)) else {
-            return Ok(());
-        };
-        let fits = |(i, is): (usize, &Json)| is.as_u64() == Some(u64::from((i + 1) % period > 0));
-        let rotated = rotated.as_array().map_or(&[][..], |all| all);
-        match rotated.len() == layers as usize && rotated.iter().enumerate().all(fits) {
-            true => Ok(()),
-            false => Err(format!("{LAYERS} are not every {period}th layer, which is not supported")),
-        }
-    }
-
-    /// The parameters of rotation of layers that see everything. Where those with a window have others, they may differ in the base, and are not scaled.
-    fn of_all_layers(&mut self, architecture: Architecture, parameters: Json) -> Result<Json, String> {
-        let of = |kind: &str| parameters.get(kind).filter(|of| of.is_object());
-        let both = of("full_attention").zip(of("sliding_attention"));
-        match (both, &architecture.family().windows) {
-            (Some((all, local)), Windows::Periodic { rotation: LocalRotation::Unscaled(_), .. }) => {
-                if let Some(kind) = local.get("rope_type").filter(|kind| kind.as_str() != Some("default")) {
-                    return Err(format!(
-                        "rope_type of sliding_attention is {kind}: only default is supported"
-                    ));
-                }
-                if let Some(theta) = Self::number(local, "rope_theta")? {
-                    self.set("rope.freq_base_swa", Value::F32(theta as f32))?;
-                }
-                Ok(all.clone())
+    /// What the library assumes of GPT-NeoX and of Falcon, whose heads share one of keys.
+    fn neox(&mut self, architecture: Architecture) -> Result<(), String> {
+        const PARALLEL: &str = "use_parallel_residual";
+        match architecture {
+            Architecture::GptNeoX => match self.get(PARALLEL) {
+                None => Ok(()),
+                Some(&Json::Bool(parallel)) => self.set(PARALLEL, Value::Bool(parallel)),
+                Some(found) => Err(format!("{PARALLEL} is {found}: it must be true or false")),
+            },
+            Architecture::Falcon => {
+                self.set("attention.head_count_kv", Value::U32(1))?;
+                let hidden = self.size("hidden_size")?.unwrap_or(0);
+                let width = self.size("intermediate_size")?.unwrap_or(hidden.saturating_mul(4));
+                let context = self.size("max_position_embeddings")?.unwrap_or(2048);
+                self.set("context_length", Value::U32(context))?;
+                self.set("feed_forward_length", Value::U32(width))
             }
-            _ if parameters.as_object().is_some_and(|all| all.values().any(Json::is_object)) => {
-                Err("rope_parameters differ from layer to layer, which is not supported".to_owned())
-            }
-            _ => Ok(parameters),
+            _ => Ok(()),
         }
-    }
-
-    /// Rotary positions: the base, how they are scaled, and divisors of frequencies where those differ.
-    fn rope(&mut self, architecture: Architecture, [layers, context]: [u32; 2]) -> Result<Divisors, String> {
-        let context = f64::from(context);
-        let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling")).cloned();
-        let parameters = self.of_all_layers(architecture, parameters.unwrap_or(Json::Null))?;
-        let theta = match Self::number(&parameters, "rope_theta")? {
-            None => Self::number(self.json, "rope_theta")?,
-            found => found,
-        };
-        let theta = theta.unwrap_or(10_000.0);
-        self.set("rope.freq_base", Value::F32(theta as f32))?;
-        self.rotated(architecture, layers, &parameters)?;
-        let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
-        if let Some(beta) = Self::number(&parameters, "llama_4_scaling_beta")? {
-            self.set("attention.temperature_scale", Value::F32(beta as f32))?;
-        }
-        // Images have positions of three dimensions; those of texts are the same in all of them.
-        let usual = |kind: &&Json| match kind.as_str() {
-            Some("default") => true,
-            Some("mrope") => parameters.get("mrope_section").is_some(),
-            _ => false,
-        };
-        let Some(kind) = kind.filter(|kind| !usual(kind)) else { return Ok(Vec::new()) };
-        let original = |of: &Json| {
-            Ok::<_, String>(Self::number(of, "original_max_position_embeddings")?.unwrap_or(context))
-        };
-        match kind.as_str() {
-            Some("dynamic") if parameters.get("alpha").is_some() => {
-                self.set("rope.scaling.alpha", Value::F32(Self::positive(&parameters, "alpha")? as f32))?;
-            }
-            Some("linear") => {
-                self.set("rope.scaling.type", Value::String("linear"))?;
-                let factor = Self::positive(&parameters, "factor")?;
-                self.set("rope.scaling.factor", Value::F32(factor as f32))?;
-            }
-            Some("yarn") => {
-                let (factor, original) = (Self::positive(&parameters, "factor")?, original(&parameters)?);
-                self.set("rope.scaling.type", Value::String("yarn"))?;
-                self.set("rope.scaling.factor", Value::F32(factor as f32))?;
-                self.set("rope.scaling.original_context_length", Value::U32(original as u32))?;
-                self.set("context_length", Value::U32(context.max(factor * original) as u32))?;
-                for (key, to) in [("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")] {
-                    if let Some(beta) = Self::number(&parameters, key)? {
-                        self.set(&format!("rope.scaling.{to}"), Value::F32(beta as f32))?;
-                    }
-                }
-                let of_yarn = |times: f64| 0.1 * times * factor.max(1.0).ln() + 1.0;
-                let times =
-                    |key| Ok::<_, String>(Self::number(&parameters, key)?.filter(|&times| times != 0.0));
-                let attention = match Self::number(&parameters, "attention_factor")? {
-                    None => {
-                        times("mscale")?.zip(times("mscale_all_dim")?).map(|(a, b)| of_yarn(a) / of_yarn(b))
-                    }
-                    said => said,
-                };
-                if let Some(attention) = attention {
-                    // Metadata have the factor that comes on top of YaRN's own.
-                    self.set("rope.scaling.attn_factor", Value::F32((attention / of_yarn(1.0)) as f32))?;
-                }
-            }
-            Some("llama3") => {
-                let [factor, low, high] = ["factor", "low_freq_factor", "high_freq_factor"]
-                    .map(|key| Self::positive(&parameters, key));
-                let divisors = self.llama3([factor?, low?, high?, original(&parameters)?], theta)?;
-                return Ok(vec![(names::ROPE_FACTORS.gguf, divisors)]);
-            }
-            // The first checkpoints called it so.
-            Some("longrope" | "su") => return self.longrope(&parameters, context),
-            _ => {
-                return Err(format!(
-                    "rope_type is {kind}: only default, linear, yarn, llama3 and longrope are supported"
-                ))
-            }
-        }
-        Ok(Vec::new())
-    }
-
-    /// LongRoPE: divisors for short texts and for long ones. Sines and cosines have a factor that depends on how much longer texts may be than those of the
-    /// first training.
-    fn longrope(&mut self, parameters: &Json, context: f64) -> Result<Divisors, String> {
-        const ORIGINAL: &str = "original_max_position_embeddings";
-        let said = [parameters, self.json].into_iter().find(|of| of.get(ORIGINAL).is_some());
-        let original = said.map_or(Ok(context), |of| Self::positive(of, ORIGINAL))?;
-        for key in ["short_mscale", "long_mscale"] {
-            if let Some(found) = Self::number(parameters, key)? {
-                return Err(format!("{key} is {found}: longrope with it is not supported"));
-            }
-        }
-        let longer = match said {
-            Some(_) => context / original,
-            None => Self::number(parameters, "factor")?.unwrap_or(1.0),
-        };
-        let attention = match Self::number(parameters, "attention_factor")? {
-            Some(factor) => factor,
-            None if longer > 1.0 => (1.0 + longer.ln() / original.ln()).sqrt(),
-            None => 1.0,
-        };
-        self.set("rope.scaling.type", Value::String("longrope"))?;
-        self.set("rope.scaling.original_context_length", Value::U32(original as u32))?;
-        self.set("rope.scaling.attn_factor", Value::F32(attention as f32))?;
-        let list = |key: &str| {
-            let numbers = parameters.get(key).and_then(Json::as_array).map(|all| all.iter());
-            let numbers = numbers.and_then(|all| all.map(|x| x.as_f64().map(|x| x as f32)).collect());
-            numbers.ok_or_else(|| format!("{key} is no list of numbers"))
-        };
-        Ok(vec![
-            (names::SHORT_FACTORS.gguf, list("short_factor")?),
-            (names::LONG_FACTORS.gguf, list("long_factor")?),
-        ])
-    }
-
-    /// Divisors of Llama 3.1: frequencies of wave lengths below `original / high` stay, those above `original / low` are divided by `factor`, and those between
-    /// are interpolated.
-    fn llama3(&self, [factor, low, high, original]: [f64; 4], theta: f64) -> Result<Vec<f32>, String> {
-        let dim = self.head_dim()?;
-        // Nobody has heads of more; a list is not made longer than that by a file.
-        if dim > 1 << 16 {
-            return Err(format!("heads of {dim} elements are too large"));
-        }
-        let divisor = |i: u32| {
-            let wave = 2.0 * std::f64::consts::PI * theta.powf(f64::from(2 * i) / f64::from(dim));
-            let smooth = (original / wave - low) / (high - low);
-            (1.0 / ((1.0 - smooth.clamp(0.0, 1.0)) / factor + smooth.clamp(0.0, 1.0))) as f32
-        };
-        if high <= low {
-            return Err(format!("high_freq_factor is {high}: it must be above low_freq_factor, {low}"));
-        }
-        Ok((0..dim / 2).map(divisor).collect())
     }
 
     /// Windows of all layers, or of those between others; elsewhere the context ends where not every position would be seen.
@@ -428,29 +215,6 @@ impl Source<'_> {
         }
     }
 
-    /// Linear attention: what has no key of the same meaning in GGUF files.
-    fn linear_attention(&mut self, architecture: Architecture) -> Result<(), String> {
-        if !matches!(architecture.family().recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }) {
-            return Ok(());
-        }
-        let [heads, size] = ["linear_num_value_heads", "linear_value_head_dim"].map(|key| self.size(key));
-        if let (Some(heads), Some(size)) = (heads?, size?) {
-            self.set("ssm.inner_size", Value::U32(heads.saturating_mul(size)))?;
-        }
-        let Some(kinds) = self.get("layer_types").and_then(Json::as_array) else { return Ok(()) };
-        let linear = |kind: &Json| match kind.as_str() {
-            Some("linear_attention") => Ok(true),
-            Some("full_attention") => Ok(false),
-            _ => {
-                Err(format!("layer_types has {kind}: only linear_attention and full_attention are supported"))
-            }
-        };
-        let linear = kinds.iter().map(linear).collect::<Result<Vec<_>, _>>()?;
-        let key = format!("{}.attention.recurrent_layers", self.prefix);
-        let linear = linear.into_iter().map(Value::Bool);
-        self.writer.set_array(&key, ValueType::Bool, linear).map_err(|e| e.to_string())
-    }
-
     /// Tokens that begin and end texts; `generation` is the file about generation, which counts first.
     fn tokens(&mut self, generation: &Json, tokenizer: &Json) -> Result<(), String> {
         let of = |key: &str| [generation, self.json].iter().find_map(|j| j.get(key).filter(|v| !v.is_null()));
@@ -481,31 +245,51 @@ impl Source<'_> {
     }
 }
 
-/// Sets the metadata of a model with this configuration; the other two files may be null.
+/// The architecture of a `model_type`. Some types are several architectures.
+fn architecture(json: &Json, kind: &str) -> Result<Option<Architecture>, String> {
+    let found = Architecture::ALL.iter().copied().find(|a| a.family().checkpoints.contains(&kind));
+    Ok(match found {
+        Some(Architecture::Bert) if json.get("position_embedding_type").is_some_and(|of| of == "alibi") => {
+            Some(Architecture::JinaBertV2)
+        }
+        // Two generations have the same type.
+        Some(Architecture::BailingMoe)
+            if json.get("architectures").is_some_and(|all| all[0] == "BailingMoeV2ForCausalLM") =>
+        {
+            Some(Architecture::BailingMoe2)
+        }
+        Some(Architecture::NemotronH) if space::kinds(json)?.contains(&space::Kind::Experts) => {
+            Some(Architecture::NemotronHMoe)
+        }
+        found => found,
+    })
+}
+
+/// Sets the metadata of a model with this configuration; the other files may be null.
 ///
 /// # Errors
 /// A reason, with the name of a value. What is wrong with sizes is found where metadata are read.
 pub(super) fn metadata(
-    [json, generation, tokenizer]: [&Json; 3],
+    [json, generation, tokenizer, pooling]: [&Json; 4],
     writer: &mut Writer,
 ) -> Result<Told, String> {
     let kind = json.get("model_type").and_then(Json::as_str).unwrap_or_default();
     let kinds = |a: &Architecture| a.family().checkpoints;
-    let Some(&architecture) = Architecture::ALL.iter().find(|a| kinds(a).contains(&kind)) else {
+    let Some(architecture) = architecture(json, kind)? else {
         let names: Vec<_> = Architecture::ALL.iter().flat_map(kinds).copied().collect();
         let found: String = kind.chars().take(64).collect();
         return Err(format!("model_type is {found:?}: checkpoints are supported of {}", names.join(", ")));
     };
+    let json = &aliases::config(architecture, json);
     let mut source = Source { json, writer, prefix: architecture.name() };
     source
         .writer
         .set("general.architecture", Value::String(architecture.name()))
         .map_err(|e| e.to_string())?;
-    for (key, usual) in USUAL {
-        if let Some(found) = source.get(key).filter(|found| !usual.contains(&&*found.to_string())) {
-            return Err(format!("{key} is {found}, which is not supported"));
-        }
-    }
+    // NeoX has models with parallel layers and others.
+    let neox = architecture == Architecture::GptNeoX;
+    let usual = USUAL.iter().copied().filter(|(key, _)| !(neox && *key == "use_parallel_residual"));
+    source.refuse_others(&usual.collect::<Vec<_>>())?;
     source.activation(architecture)?;
     for (key, to) in SIZES {
         if let Some(size) = source.size(key)? {
@@ -514,20 +298,37 @@ pub(super) fn metadata(
     }
     for (key, to) in NUMBERS {
         if let Some(number) = Source::number(json, key)? {
-            source.set(to, Value::F32(number as f32))?;
+            // Some names are those of both kinds of norms.
+            let rms = to == LAYER_NORM && !architecture.family().layer_norms;
+            source.set(if rms { RMS_NORM } else { to }, Value::F32(number as f32))?;
         }
     }
-    if let Some(scalar) = Source::number(json, "query_pre_attn_scalar")? {
+    let scalar = Source::number(json, "query_pre_attn_scalar")?;
+    if let Some(scalar) = scalar.filter(|_| !architecture.family().unscaled_scores) {
         source.set("attention.scale", Value::F32(scalar.powf(-0.5) as f32))?;
     }
     source.experts(architecture)?;
     source.scales(architecture)?;
+    source.gemma4(architecture)?;
+    source.neox(architecture)?;
+    source.encoder(architecture)?;
+    let layout = source.layout(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let divisors = source.rope(architecture, [layers, context])?;
     source.window(architecture, layers, context)?;
     source.linear_attention(architecture)?;
+    source.convolution(architecture, layers)?;
+    source.state_space(architecture)?;
     source.tokens(generation, tokenizer)?;
-    let tied = source.get("tie_word_embeddings").and_then(Json::as_bool);
-    Ok(Told { architecture, tied, divisors })
+    source.pooling(pooling).map_err(|e| format!("1_Pooling/config.json {e}"))?;
+    let tied = source.get("tie_word_embeddings").or(source.get("tie_embedding")).and_then(Json::as_bool);
+    let predictors = match (layers, source.size("num_nextn_predict_layers")?) {
+        (1.., Some(count)) => layers..layers.saturating_add(count),
+        _ => 0..0,
+    };
+    let normed_output = source.get("norm_head") == Some(&Json::Bool(true));
+    // Encoders have no output matrix.
+    let tied = tied.filter(|_| !architecture.family().encoder);
+    Ok(Told { architecture, tied, divisors, layout, normed_output, predictors })
 }

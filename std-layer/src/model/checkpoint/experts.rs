@@ -13,6 +13,7 @@
 use rayon::prelude::*;
 
 use super::dense::dense;
+use super::layout::Part;
 use crate::aligned::AlignedVec;
 use crate::gguf::GgmlType;
 use crate::safetensors::{Dtype, Tensor};
@@ -20,15 +21,6 @@ use crate::safetensors::{Dtype, Tensor};
 /// Inputs of a group, which has a scale, and bytes of their codes.
 const GROUP: usize = 32;
 const CODES: usize = GROUP / 2;
-
-/// A tensor of the file in memory.
-pub(super) struct Part {
-    pub(super) name: String,
-    /// The contiguous dimension first.
-    pub(super) dims: Vec<u64>,
-    pub(super) of: GgmlType,
-    pub(super) bytes: AlignedVec<u8>,
-}
 
 /// What a tensor of experts becomes: gate and up, or one; nothing, if it is a part of another. `None` if it stays as it is. `named` has the tensors
 /// of all files.

@@ -1,15 +1,26 @@
 //! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
 //!
 //! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
-//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), Gemma's and Qwen 3.5's norms, whose
-//! weights lack 1, and Qwen 3.5's rates, which are stored as logarithms. Of models that understand images, too, the part for texts is opened (see [`text`]).
+//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), matrices whose rows stand in another order (see [`layout`]), and
+//! numbers: the weights of norms that lack 1, rates that are stored as logarithms, and an output matrix that is to be normed. Some architectures have names of their own (see [`aliases`]). Of
+//! models that understand images, too, the part for texts is opened (see [`text`]).
 
+mod aliases;
 mod blocks;
 mod config;
 mod dense;
+mod encoder;
 mod experts;
+mod gemma4;
+mod latent;
+mod layout;
+mod mixture;
+mod recurrent;
+mod rope;
+mod space;
 mod text;
 mod tokenizer;
+mod values;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,7 +32,7 @@ use gllm_kernels_core::{bf16, f16};
 use serde_json::Value as Json;
 
 use dense::dense;
-use experts::Part;
+use layout::{Layout, Part, Whole};
 
 use super::{Architecture, ModelError};
 use crate::aligned::AlignedVec;
@@ -33,6 +44,9 @@ const INDEX: &str = "model.safetensors.index.json";
 const WHOLE: &str = "model.safetensors";
 /// Bytes of a file in JSON that are read at most: an index has some hundred for each tensor.
 const MOST: u64 = 64 << 20;
+
+/// The output matrix.
+const OUTPUT: &str = "lm_head.weight";
 
 /// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused where the architecture has none.
 const EMPTY_BIASES: [&str; 7] = [
@@ -70,8 +84,30 @@ fn json(path: &Path) -> Result<Option<Json>, ModelError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ModelError::Io { path: path.to_owned(), source }),
         Ok(n) if n as u64 > MOST => Err(bad(path, format!("has more than {MOST} bytes"))),
-        Ok(_) => serde_json::from_str(&text).map(Some).map_err(|e| bad(path, e)),
+        Ok(_) => match serde_json::from_str(&text) {
+            Ok(json) => Ok(Some(json)),
+            Err(e) => serde_json::from_str(&without_infinities(&text)).map(Some).map_err(|_| bad(path, e)),
+        },
     }
+}
+
+/// A text in JSON without `Infinity` and `NaN`, which Python writes for numbers: they become `null`, but not in strings.
+fn without_infinities(text: &str) -> String {
+    let (mut to, mut in_string, mut escaped) = (String::with_capacity(text.len()), false, false);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let word = ["-Infinity", "Infinity", "NaN"].into_iter().find(|word| rest.starts_with(word));
+        if let Some(word) = word.filter(|_| !in_string) {
+            to.push_str("null");
+            rest = &rest[word.len()..];
+            continue;
+        }
+        in_string ^= c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        to.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    to
 }
 
 /// The names of the files that tensors are in.
@@ -103,6 +139,9 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     })?;
     let beside = |name| json(&folder.join(name)).map(|found| found.unwrap_or(Json::Null));
     let (generation, about) = (beside("generation_config.json")?, beside("tokenizer_config.json")?);
+    let modules = folder.join("modules.json");
+    encoder::check_modules(&beside("modules.json")?).map_err(|e| bad(&modules, e))?;
+    let pooling = json(&encoder::about_pooling(folder))?.unwrap_or(Json::Null);
     let mut writer = Writer::new();
     let vocabulary = folder.join("tokenizer.json");
     if let Some(file) = json(&vocabulary)? {
@@ -110,12 +149,15 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         tokenizer::metadata(&file, tokens, &mut writer).map_err(|e| bad(&vocabulary, e))?;
     }
     // What these files say of tokens counts more.
-    let told = config::metadata([&config, &generation, &about], &mut writer).map_err(|e| bad(&path, e))?;
+    let told =
+        config::metadata([&config, &generation, &about, &pooling], &mut writer).map_err(|e| bad(&path, e))?;
     let mut tensors = Tensors {
         writer,
         bytes: Vec::new(),
         architecture: told.architecture,
         skip_output: told.tied == Some(true),
+        layout: told.layout,
+        normed_output: told.normed_output,
     };
     let map = |path: PathBuf| {
         // SAFETY: nothing that is relied on is left in the mapping: names, sizes and places of tensors are copied while the file is checked, and
@@ -129,10 +171,22 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     let files = shards(folder)?.into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
     let mut has_output = false;
     for (path, file) in &files {
-        for weight in file.weights() {
-            let Some(name) = text::name(&weight.name) else { continue };
+        let named = |name: &str| {
+            let other = || files.iter().find_map(|(_, file)| file.tensor(name));
+            file.tensor(name).or_else(other)
+        };
+        for weight in file.weights_among(named) {
+            // Of several tensors, the name is what theirs have in common.
+            let whole = match &weight.view {
+                Ok(View::Awq(_) | View::Gptq(_) | View::SqueezeLlm(_)) => format!("{}.weight", weight.name),
+                _ => weight.name.clone(),
+            };
+            let Some(name) = text::name(&whole) else { continue };
+            let name = aliases::usual(told.architecture, &name);
+            if text::layer(&name).is_some_and(|layer| told.predictors.contains(&layer)) {
+                continue;
+            }
             has_output |= name.starts_with("lm_head.");
-            let named = |name: &str| files.iter().find_map(|(_, file)| file.tensor(name));
             tensors.add(file, (&weight, &name), named).map_err(|e| bad(path, e))?;
         }
     }
@@ -148,6 +202,18 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     Ok((path.clone(), Gguf::assemble(&writer, bytes).map_err(|e| bad(&path, e))?))
 }
 
+/// Divides the numbers of each column of a matrix by their length, to which 1e-7 is added.
+fn divide_by_length(numbers: &mut [f32], cols: usize) {
+    let mut squares = vec![0.0; cols];
+    for row in numbers.chunks_exact(cols.max(1)) {
+        squares.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x) * f64::from(x));
+    }
+    let lengths: Vec<f64> = squares.into_iter().map(|sum: f64| sum.sqrt() + 1e-7).collect();
+    for row in numbers.chunks_exact_mut(cols.max(1)) {
+        row.iter_mut().zip(&lengths).for_each(|(x, length)| *x = (f64::from(*x) / length) as f32);
+    }
+}
+
 fn owned(bytes: &[u8]) -> Bytes<'static> {
     let mut to = AlignedVec::zeroed(bytes.len());
     to.copy_from_slice(bytes);
@@ -161,6 +227,8 @@ struct Tensors {
     architecture: Architecture,
     /// Whether an output matrix does not count, as the embedding matrix takes its place.
     skip_output: bool,
+    layout: Layout,
+    normed_output: bool,
 }
 
 impl Tensors {
@@ -168,6 +236,11 @@ impl Tensors {
         self.writer.add_tensor(name, dims, of).map_err(|e| e.to_string())?;
         self.bytes.push(bytes);
         Ok(())
+    }
+
+    fn push_all(&mut self, parts: Vec<Part>) -> Result<(), String> {
+        let push = |part: Part| self.push(&part.name, &part.dims, part.of, Bytes::Owned(part.bytes));
+        parts.into_iter().try_for_each(push)
     }
 
     /// Adds a weight of a file by a name. `named` has the tensors of all files.
@@ -178,33 +251,39 @@ impl Tensors {
         named: impl Fn(&str) -> Option<Tensor<'t>>,
     ) -> Result<(), String> {
         if self.architecture == Architecture::GptOss {
-            let parts = file.tensor(&weight.name).map(|tensor| experts::parts(&tensor, named)).transpose()?;
+            let parts =
+                file.tensor(&weight.name).map(|tensor| experts::parts(&tensor, &named)).transpose()?;
             if let Some(parts) = parts.flatten() {
-                let push = |part: Part| self.push(&part.name, &part.dims, part.of, Bytes::Owned(part.bytes));
-                return parts.into_iter().try_for_each(push);
+                return self.push_all(parts);
             }
         } else if !self.architecture.family().attention_output_bias
             && matches!(&weight.view, Ok(View::Plain(tensor)) if is_empty_bias(tensor))
         {
             return Ok(());
         }
-        // Angles that older files have in each layer are computed anew.
-        if name.ends_with(".rotary_emb.inv_freq") || self.skip_output && name.starts_with("lm_head.") {
+        // Angles and masks that older files have in each layer are computed anew.
+        let computed =
+            [".rotary_emb.inv_freq", ".self_attn.bias", ".self_attn.masked_bias", "embeddings.position_ids"];
+        if computed.iter().any(|end| name.ends_with(end)) || self.skip_output && name.starts_with("lm_head.")
+        {
             return Ok(());
         }
         let view = weight.view.as_ref().map_err(|e| format!("{}: {e}", weight.name))?;
         if let View::Plain(tensor) = view {
             return self.plain(file, tensor, name);
         }
-        let scales = file.tensor(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
+        if self.normed_output && name == OUTPUT {
+            return Err(format!("{name} is quantised: norm_head is not supported with that"));
+        }
+        let scales = named(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
+        let scales = scales.filter(|_| !self.layout.needs_numbers(name));
         let stored = blocks::stored(view, scales).map_err(|e| format!("{}: {e}", weight.name))?;
         let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
-        let name = match name.strip_suffix(".weight") {
-            Some(_) => name.to_owned(),
-            None => format!("{name}.weight"),
-        };
         let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
-        self.push(&name, &dims, of, Bytes::Owned(stored.bytes))
+        match self.layout.parts(&Whole { name, dims: &dims, of, bytes: &stored.bytes })? {
+            Some(parts) => self.push_all(parts),
+            None => self.push(name, &dims, of, Bytes::Owned(stored.bytes)),
+        }
     }
 
     fn plain(
@@ -214,12 +293,9 @@ impl Tensors {
         name: &str,
     ) -> Result<(), String> {
         let (of, _) = dense(tensor)?;
-        let mut dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
+        let dims = tensor.shape.iter().rev().map(|&d| d as u64).collect();
+        let dims = self.layout.dims(name, dims);
         let linear = name.contains(".linear_attn.");
-        if linear && name.ends_with(".conv1d.weight") {
-            // Channels have one input each.
-            dims.retain(|&d| d != 1);
-        }
         let lacks_one = self.architecture.family().norms_lack_one && tensor.name.ends_with("norm.weight");
         // How numbers are stored otherwise than in GGUF files.
         let other: Option<fn(f32) -> f32> = match lacks_one && !linear {
@@ -227,16 +303,26 @@ impl Tensors {
             false if linear && name.ends_with(".A_log") => Some(|x| -x.exp()),
             false => None,
         };
-        let Some(other) = other else {
+        let normed = self.normed_output && name == OUTPUT;
+        if other.is_none() && !normed {
+            if let Some(parts) = self.layout.parts(&Whole { name, dims: &dims, of, bytes: tensor.data })? {
+                return self.push_all(parts);
+            }
             let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;
             return self.push(name, &dims, of, Bytes::Shared(file.clone(), place));
-        };
-        let numbers: Vec<f32> = match tensor.dtype {
+        }
+        let mut numbers: Vec<f32> = match tensor.dtype {
             Dtype::F32 => tensor.numbers::<f32>()?.to_vec(),
             Dtype::F16 => tensor.numbers::<f16>()?.iter().map(|x| x.to_f32()).collect(),
             _ => tensor.numbers::<bf16>()?.iter().map(|x| x.to_f32()).collect(),
         };
-        let bytes: Vec<u8> = numbers.iter().flat_map(|&x| other(x).to_le_bytes()).collect();
+        if let Some(other) = other {
+            numbers.iter_mut().for_each(|x| *x = other(*x));
+        }
+        if let (true, [cols, _]) = (normed, &dims[..]) {
+            divide_by_length(&mut numbers, *cols as usize);
+        }
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.push(name, &dims, GgmlType::F32, owned(&bytes))
     }
 }

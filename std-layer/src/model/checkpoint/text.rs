@@ -12,16 +12,18 @@ const NAMES: [(&str, &str); 5] = [
     ("language_model.lm_head.", "lm_head."),
     ("model.lm_head.", "lm_head."),
 ];
-/// Parts for images and sounds, at the beginning of names or behind `model.`.
-const OTHERS: [&str; 8] = [
+/// Parts for images and sounds, and what guesses more tokens, at the beginning of names or behind `model.`.
+const OTHERS: [&str; 10] = [
     "vision_tower.",
     "vision_model.",
     "visual.",
     "multi_modal_projector.",
+    "mm_projector.",
     "connector.",
     "audio_tower.",
     "embed_audio.",
     "embed_vision.",
+    "mtp.",
 ];
 /// What counts for the whole.
 const OF_THE_WHOLE: [&str; 3] = ["tie_word_embeddings", "bos_token_id", "eos_token_id"];
@@ -39,6 +41,11 @@ pub(super) fn name(name: &str) -> Option<Cow<'_, str>> {
     }
     let renamed = NAMES.iter().find_map(|(from, to)| Some([to, name.strip_prefix(from)?].concat()));
     Some(renamed.map_or(Cow::Borrowed(name), Cow::Owned))
+}
+
+/// The number of the layer that a tensor belongs to, by its name in a model for texts alone.
+pub(super) fn layer(name: &str) -> Option<u32> {
+    name.strip_prefix("model.layers.")?.split('.').next()?.parse().ok()
 }
 
 /// The configuration of the part for texts, or that of the model if it has no parts.

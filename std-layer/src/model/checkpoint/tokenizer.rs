@@ -1,6 +1,6 @@
 //! A checkpoint's `tokenizer.json` as the metadata of a tokenizer that GGUF files have.
 //!
-//! Both kinds of byte pair encoding are translated: over bytes (GPT-2, Llama 3, Qwen, Mistral from NeMo on), and over characters with bytes as a fallback, which SentencePiece
+//! WordPiece and both kinds of byte pair encoding are translated: over bytes (GPT-2, Llama 3, Qwen, Mistral from NeMo on), and over characters with bytes as a fallback, which SentencePiece
 //! makes (Llama 2, Mistral, Gemma). What is not known is passed on by its name, so that a model without a tokenizer can be used, and whoever
 //! needs the tokenizer is told what is not supported.
 
@@ -39,6 +39,14 @@ const CONTRACTED: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
 const REST_WITH_SLASHES: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const DEEPSEEK_CODER: [&str; 4] =
     ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+"];
+
+const DEEPSEEK_V3: [&str; 3] = [
+    r"\p{N}{1,3}",
+    "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
+/// Of Ling and Ring.
+const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
 
 /// The objects of a part of a pipeline: itself, or those that a sequence lists under `list`.
 fn parts<'j>(of: &'j Json, list: &str) -> Vec<&'j Json> {
@@ -87,6 +95,8 @@ fn rule(file: &Json, whole_words: bool) -> String {
         ([one], false, false, false) if *one == capitals(CONTRACTED, r"\p{N}{1,3}") => "gpt-4o".to_owned(),
         ([one], false, false, true) if *one == capitals("", r"\p{N}") => "tekken".to_owned(),
         (all, true, false, false) if *all == DEEPSEEK_CODER => "deepseek-coder".to_owned(),
+        (all, false, false, false) if *all == DEEPSEEK_V3 => "deepseek-v3".to_owned(),
+        ([one], false, false, false) if *one == BAILING => "bailingmoe2".to_owned(),
         _ => {
             let digits = if digits { "one digit, " } else { "" };
             let gpt2 = if gpt2 { "GPT-2's words, " } else { "" };
@@ -197,6 +207,45 @@ impl Target<'_> {
     }
 }
 
+/// The same of WordPiece. GGUF files mark the tokens that begin a word, and `tokenizer.json` those that do not.
+fn word_piece(file: &Json, limit: Option<usize>, mut to: Target<'_>) -> Result<(), String> {
+    to.set("model", Value::String("bert"))?;
+    let (texts, kinds) = vocabulary(file, limit)?;
+    let marked = |(text, &kind): (&String, &Kind)| match text.strip_prefix("##") {
+        _ if kind != Kind::Normal || text.starts_with('[') && text.ends_with(']') => text.clone(),
+        Some(rest) => rest.to_owned(),
+        None => format!("\u{2581}{text}"),
+    };
+    let tokens: Vec<String> = texts.iter().zip(&kinds).map(marked).collect();
+    to.list("tokens", ValueType::String, tokens.iter().map(|text| Value::String(text)))?;
+    to.list("token_type", ValueType::I32, kinds.iter().map(|&kind| Value::I32(kind as i32)))?;
+    let steps = parts(&file["normalizer"], "normalizers");
+    let normalizer = steps.into_iter().find(|step| is(step, "BertNormalizer")).unwrap_or(&Json::Null);
+    let lowercase = flag(normalizer, "lowercase");
+    to.set("normalizer.lowercase", Value::Bool(lowercase))?;
+    // Nothing said means as with capitals.
+    let accents = normalizer["strip_accents"].as_bool().unwrap_or(lowercase);
+    to.set("normalizer.strip_accents", Value::Bool(accents))?;
+    let unknown = file["model"]["unk_token"].as_str();
+    let unknown = texts.iter().position(|text| Some(&**text) == unknown).map(|id| id as u32);
+    let pair = |key: &str| {
+        let steps = parts(&file["post_processor"], "processors");
+        let step = steps.into_iter().find(|step| is(step, "BertProcessing"))?;
+        u32::try_from(step[key][1].as_u64()?).ok()
+    };
+    let [first, last] = marks(file);
+    for (key, token) in [
+        ("unknown_token_id", unknown),
+        ("cls_token_id", first.or_else(|| pair("cls"))),
+        ("seperator_token_id", last.or_else(|| pair("sep"))),
+    ] {
+        if let Some(token) = token {
+            to.set(key, Value::U32(token))?;
+        }
+    }
+    Ok(())
+}
+
 /// Sets the metadata of a tokenizer; tokens from `limit` on do not belong to the model.
 ///
 /// # Errors
@@ -212,6 +261,9 @@ pub(super) fn metadata(file: &Json, limit: Option<usize>, writer: &mut Writer) -
         ("BPE", true, _) => "gpt2",
         ("BPE", false, true) => "llama",
         ("BPE", false, false) => "BPE over characters, without bytes",
+        ("WordPiece", ..) if model["continuing_subword_prefix"] == "##" => {
+            return word_piece(file, limit, to)
+        }
         (kind, ..) => return to.set("model", Value::String(kind)),
     };
     to.set("model", Value::String(name))?;

@@ -53,15 +53,15 @@ pub(in crate::model) const LATENT_NORM: Name =
         of_latent(c, |l| vec![l.rank])
     })
     .if_so(is_latent);
-/// A matrix for each head that queries are multiplied by.
+/// A matrix for each head that queries are multiplied by. (Checkpoints have one for keys and values of all heads, which is taken apart.)
 pub(in crate::model) const LATENT_KEYS: Name =
-    name("blk.{}.attn_k_b.weight", "model.layers.{}.self_attn.kv_b_proj.weight", |c| {
+    name("blk.{}.attn_k_b.weight", "model.layers.{}.self_attn.kv_b_proj.keys", |c| {
         of_latent(c, |l| vec![l.plain, l.rank, c.heads])
     })
     .if_so(is_latent);
 /// A matrix for each head that results are multiplied by.
 pub(in crate::model) const LATENT_VALUES: Name =
-    name("blk.{}.attn_v_b.weight", "model.layers.{}.self_attn.kv_b_proj.weight", |c| {
+    name("blk.{}.attn_v_b.weight", "model.layers.{}.self_attn.kv_b_proj.values", |c| {
         of_latent(c, |l| vec![l.rank, l.values, c.heads])
     })
     .if_so(is_latent);
@@ -101,17 +101,17 @@ pub(in crate::model) const LINEAR_ALL_DECAYS: Name =
     .delta();
 /// Of a state space all matrices but the last: gates, values, keys, queries and the numbers `a`.
 pub(in crate::model) const STATE_SPACE: Name =
-    name("blk.{}.ssm_in.weight", "model.layers.{}.mamba.in_proj.weight", |c| {
+    name("blk.{}.ssm_in.weight", "model.layers.{}.linear_attn.in_proj.weight", |c| {
         of_linear(c, |l| vec![c.hidden, l.channels() + l.values() + l.numbers()])
     })
     .state_space();
 pub(in crate::model) const STATE_SPACE_BIAS: Name =
-    name("blk.{}.ssm_conv1d.bias", "model.layers.{}.mamba.conv1d.bias", |c| {
+    name("blk.{}.ssm_conv1d.bias", "model.layers.{}.linear_attn.conv1d.bias", |c| {
         of_linear(c, |l| vec![l.channels()])
     })
     .state_space();
 pub(in crate::model) const STATE_SPACE_SKIP: Name =
-    name("blk.{}.ssm_d", "model.layers.{}.mamba.D", |c| of_linear(c, |l| vec![1, l.value_heads]))
+    name("blk.{}.ssm_d", "model.layers.{}.linear_attn.D", |c| of_linear(c, |l| vec![1, l.value_heads]))
         .state_space();
 pub(in crate::model) const LINEAR_CONVOLUTION: Name =
     name("blk.{}.ssm_conv1d.weight", "model.layers.{}.linear_attn.conv1d.weight", |c| {

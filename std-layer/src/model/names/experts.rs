@@ -23,9 +23,9 @@ fn is_shared(c: &Config) -> bool {
 pub(super) fn has_normed(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.normed)
 }
-/// Mixtures whose checkpoints have the names of DeepSeek's.
-fn is_deepseek(c: &Config) -> bool {
-    matches!(c.architecture, Architecture::Glm4Moe | Architecture::Dots1 | Architecture::Ernie45Moe)
+/// Qwen's network beside experts, which has a gate.
+fn is_gated(c: &Config) -> bool {
+    c.experts.and_then(|e| e.shared).is_some_and(|shared| shared.gated)
 }
 fn is_ernie(c: &Config) -> bool {
     c.architecture == Architecture::Ernie45Moe
@@ -33,22 +33,22 @@ fn is_ernie(c: &Config) -> bool {
 
 /// The network beside experts.
 pub(in crate::model) const SHARED: Network = [
-    name("blk.{}.ffn_gate_shexp.weight", "model.layers.{}.mlp.shared_expert.gate_proj.weight", |c| {
+    name("blk.{}.ffn_gate_shexp.weight", "model.layers.{}.mlp.shared_experts.gate_proj.weight", |c| {
         vec![c.hidden, of_shared(c)]
     })
-    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.gate_proj.weight")
+    .named_if(is_gated, "model.layers.{}.mlp.shared_expert.gate_proj.weight")
     .if_so(|c| is_shared(c) && c.gated)
     .of_mixtures(),
-    name("blk.{}.ffn_up_shexp.weight", "model.layers.{}.mlp.shared_expert.up_proj.weight", |c| {
+    name("blk.{}.ffn_up_shexp.weight", "model.layers.{}.mlp.shared_experts.up_proj.weight", |c| {
         vec![c.hidden, of_shared(c)]
     })
-    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.up_proj.weight")
+    .named_if(is_gated, "model.layers.{}.mlp.shared_expert.up_proj.weight")
     .if_so(is_shared)
     .of_mixtures(),
-    name("blk.{}.ffn_down_shexp.weight", "model.layers.{}.mlp.shared_expert.down_proj.weight", |c| {
+    name("blk.{}.ffn_down_shexp.weight", "model.layers.{}.mlp.shared_experts.down_proj.weight", |c| {
         vec![of_shared(c), c.hidden]
     })
-    .named_if(is_deepseek, "model.layers.{}.mlp.shared_experts.down_proj.weight")
+    .named_if(is_gated, "model.layers.{}.mlp.shared_expert.down_proj.weight")
     .if_so(is_shared)
     .of_mixtures(),
 ];
@@ -56,7 +56,7 @@ pub(in crate::model) const SHARED_GATE: Name =
     name("blk.{}.ffn_gate_inp_shexp.weight", "model.layers.{}.mlp.shared_expert_gate.weight", |c| {
         vec![c.hidden]
     })
-    .if_so(|c| c.experts.and_then(|e| e.shared).is_some_and(|shared| shared.gated))
+    .if_so(is_gated)
     .of_mixtures();
 /// The experts: in GGUF files one behind the other in one tensor. (Those of gpt-oss, too, once its checkpoint's one tensor for gate and up is taken apart.)
 pub(in crate::model) const EXPERTS: Network = [
@@ -78,12 +78,12 @@ pub(in crate::model) const EXPERTS: Network = [
         of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w2.weight")
-    .named_if(has_biases, "model.layers.{}.mlp.experts.down_proj")
+    .named_if(|c| has_biases(c) || c.fused_experts, "model.layers.{}.mlp.experts.down_proj")
     .of_mixtures(),
 ];
 /// Gate and up of each expert, one below the other.
 pub(in crate::model) const FUSED_EXPERTS: Name =
-    name("blk.{}.ffn_gate_up_exps.weight", "model.layers.{}.experts.gate_up_proj", |c| {
+    name("blk.{}.ffn_gate_up_exps.weight", "model.layers.{}.mlp.experts.gate_up_proj", |c| {
         of_experts(c, |e| vec![c.hidden, 2 * e.intermediate, e.count])
     })
     .if_so(|c| c.fused_experts)

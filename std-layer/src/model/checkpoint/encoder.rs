@@ -1,0 +1,85 @@
+//! What a configuration says of encoders, and the files beside it of how rows become an embedding.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use super::values::Source;
+use crate::gguf::Value;
+use crate::model::Architecture;
+
+/// Kinds of pooling, as sentence-transformers names them, and their numbers in metadata.
+const POOLING: [(&str, u32); 3] =
+    [("pooling_mode_mean_tokens", 1), ("pooling_mode_cls_token", 2), ("pooling_mode_lasttoken", 3)];
+/// What models of sentence-transformers may consist of: what else a model has would change its embeddings. (They have length 1 in any case.)
+const MODULES: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
+
+impl Source<'_> {
+    /// What encoders differ in.
+    pub(super) fn encoder(&mut self, architecture: Architecture) -> Result<(), String> {
+        if !architecture.family().encoder {
+            return Ok(());
+        }
+        let usual: &[(&str, &[&str])] = match architecture {
+            Architecture::NomicBert => &[
+                ("activation_function", &["\"swiglu\""]),
+                ("prenorm", &["false"]),
+                ("use_rms_norm", &["false"]),
+                ("parallel_block", &["false"]),
+                ("rotary_emb_interleaved", &["false"]),
+                ("rotary_scaling_factor", &[]),
+                ("rotary_emb_scale_base", &[]),
+            ],
+            Architecture::JinaBertV2 => &[("feed_forward_type", &["\"geglu\""])],
+            _ => &[
+                ("feed_forward_type", &["\"original\""]),
+                ("position_embedding_type", &["\"absolute\""]),
+                ("is_decoder", &["false"]),
+            ],
+        };
+        self.refuse_others(usual)?;
+        match self.size("type_vocab_size")? {
+            // Nothing said means that there are some.
+            Some(0) => Ok(()),
+            count => {
+                let count = Value::U32(count.unwrap_or(2));
+                self.writer.set("tokenizer.ggml.token_type_count", count).map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    /// How rows become an embedding.
+    pub(super) fn pooling(&mut self, pooling: &Json) -> Result<(), String> {
+        let wanted = |key: &str| pooling.get(key) == Some(&Json::Bool(true));
+        let modes = pooling.as_object().into_iter().flatten();
+        let mut modes =
+            modes.map(|(key, _)| key).filter(|key| key.starts_with("pooling_mode_") && wanted(key));
+        let (Some(mode), None) = (modes.next(), modes.next()) else {
+            return match pooling.is_null() {
+                true => Ok(()),
+                false => Err("does not name one mode of pooling, as it must".to_owned()),
+            };
+        };
+        match POOLING.iter().find(|(key, _)| key == mode) {
+            Some(&(_, number)) => self.set("pooling_type", Value::U32(number)),
+            None => Err(format!("{mode} is not supported: only means, first and last tokens are")),
+        }
+    }
+}
+
+/// Checks the list of what a model of sentence-transformers consists of.
+///
+/// # Errors
+/// The type of a part that is not supported.
+pub(super) fn check_modules(modules: &Json) -> Result<(), String> {
+    let kinds =
+        modules.as_array().into_iter().flatten().map(|module| module["type"].as_str().unwrap_or_default());
+    let other =
+        kinds.map(|kind| kind.rsplit('.').next().unwrap_or_default()).find(|kind| !MODULES.contains(kind));
+    other.map_or(Ok(()), |kind| Err(format!("has the module {kind:?}, which is not supported")))
+}
+
+/// The file about pooling.
+pub(super) fn about_pooling(folder: &Path) -> std::path::PathBuf {
+    folder.join("1_Pooling").join("config.json")
+}
