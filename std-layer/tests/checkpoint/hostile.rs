@@ -7,6 +7,7 @@ use gllm_testkit::effort;
 use serde_json::{json, Value};
 
 use super::folder::{config, Dense, Folder};
+use super::tiny::Tiny;
 
 /// What stands in place of a value.
 fn others(of: &Value) -> Vec<Value> {
@@ -40,12 +41,16 @@ fn returns(folder: &Folder) -> bool {
     catch_unwind(AssertUnwindSafe(opened)).is_ok()
 }
 
+/// A folder of its own for each model and purpose.
+fn folder(tiny: &Tiny, what: &str) -> Folder {
+    Folder::new(&format!("{what} {} {:?} {}", tiny.architecture, tiny.experts, tiny.per_layer))
+}
+
 #[test]
 fn no_value_stops_the_program() {
     let (step, mut turn) = (step(), 0);
     for tiny in super::all() {
-        let folder =
-            Folder::new(&format!("hostile {} {:?} {}", tiny.architecture, tiny.experts, tiny.per_layer));
+        let folder = folder(&tiny, "hostile");
         folder.tensors(&Dense::of(&tiny, &tiny.open()), 1);
         let usual: Value = serde_json::from_str(&config(&tiny).replace("Infinity]", "null]")).unwrap();
         for (key, value) in usual.as_object().unwrap() {
@@ -67,8 +72,7 @@ fn no_value_stops_the_program() {
 fn no_shape_stops_the_program() {
     let (step, mut turn) = (step(), 0);
     for tiny in super::all() {
-        let folder =
-            Folder::new(&format!("shapes {} {:?} {}", tiny.architecture, tiny.experts, tiny.per_layer));
+        let folder = folder(&tiny, "shapes");
         folder.config(&config(&tiny));
         let tensors = Dense::of(&tiny, &tiny.open());
         for at in 0..tensors.len() {

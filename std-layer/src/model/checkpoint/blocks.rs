@@ -11,7 +11,9 @@
 //! Everything else becomes f16, which rounds as the reference does: other numbers, groups that are no multiples of 32 inputs or that have inputs from
 //! anywhere (`desc_act`), SqueezeLLM, FP8. Whether a matrix is of the first kind is not concluded from what files say: each weight is compared with `n * s`.
 
-use gllm_kernels_core::{f16, AwqRef, External, Fp8Ref, GptqRef, KernelError, Kernels, MatMut, QuantFormat};
+use gllm_kernels_core::{
+    f16, AwqRef, External, Fp8Ref, GptqRef, KernelError, Kernels, MatMut, QuantFormat, SqueezeLlmRef,
+};
 use rayon::prelude::*;
 
 use crate::aligned::AlignedVec;
@@ -30,20 +32,20 @@ pub(super) struct Stored {
     pub(super) bytes: AlignedVec<u8>,
 }
 
-/// AWQ and GPTQ: outputs share words, inputs share scales.
-trait Grouped: External + Copy + Sync {
+/// Matrices of which some outputs can be decoded alone.
+trait Outputs: External + Copy + Sync {
     fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError>;
 }
-impl Grouped for AwqRef<'_> {
-    fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        self.output_range(start, len)
-    }
+macro_rules! outputs {
+    ($($name:ident),*) => {$(
+        impl Outputs for $name<'_> {
+            fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError> {
+                self.output_range(start, len)
+            }
+        }
+    )*};
 }
-impl Grouped for GptqRef<'_> {
-    fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        self.output_range(start, len)
-    }
-}
+outputs!(AwqRef, GptqRef, SqueezeLlmRef, Fp8Ref);
 
 /// Stores a quantised matrix anew. `scales` has those of the groups of AWQ and GPTQ, `groups x outputs`, if groups are runs of inputs.
 ///
@@ -54,35 +56,25 @@ pub(super) fn stored(view: &View<'_>, scales: Option<&[f16]>) -> Result<Stored, 
         View::Awq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::Gptq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::SqueezeLlm(w) => halves(*w),
-        View::Fp8(w) => halves_of_fp8(*w),
+        View::Fp8(w) => halves(*w),
         View::Plain(t) => Err(format!("{} is not quantised", t.name)),
     }
 }
 
 /// The weights of a view in f16, an output behind the other.
-fn halves<W: External + Copy>(w: W) -> Result<Stored, String> {
-    let (outputs, inputs) = (w.outputs(), w.inputs());
-    let (rows, cols) = if W::BY_OUTPUT { (outputs, inputs) } else { (inputs, outputs) };
-    let mut decoded = AlignedVec::<f16>::zeroed(rows * cols);
-    decode(w, &kernels::<f16>(), &mut decoded, [rows, cols])?;
-    let mut bytes = AlignedVec::zeroed(2 * rows * cols);
-    for (at, to) in bytes.chunks_exact_mut(2).enumerate() {
-        let from = if W::BY_OUTPUT { at } else { at % inputs * outputs + at / inputs };
-        to.copy_from_slice(&decoded[from].to_le_bytes());
-    }
-    Ok(Stored { format: None, bytes })
-}
-
-/// The same of FP8, on all threads.
-fn halves_of_fp8(w: Fp8Ref<'_>) -> Result<Stored, String> {
+fn halves<W: Outputs>(w: W) -> Result<Stored, String> {
     let inputs = w.inputs();
     let mut bytes = AlignedVec::zeroed(2 * w.outputs() * inputs);
     bytes.par_chunks_mut((2 * STRIPE * inputs).max(1)).enumerate().try_for_each(|(i, to)| {
         let len = to.len() / (2 * inputs);
-        let part = w.output_range(i * STRIPE, len).map_err(|e| e.to_string())?;
+        let part = w.outputs_from(i * STRIPE, len).map_err(|e| e.to_string())?;
+        let shape = if W::BY_OUTPUT { [len, inputs] } else { [inputs, len] };
         let mut decoded = vec![f16::ZERO; len * inputs];
-        decode(part, &kernels::<f16>(), &mut decoded, [len, inputs])?;
-        to.chunks_exact_mut(2).zip(decoded).for_each(|(to, x)| to.copy_from_slice(&x.to_le_bytes()));
+        decode(part, &kernels::<f16>(), &mut decoded, shape)?;
+        for (at, to) in to.chunks_exact_mut(2).enumerate() {
+            let from = if W::BY_OUTPUT { at } else { at % inputs * len + at / inputs };
+            to.copy_from_slice(&decoded[from].to_le_bytes());
+        }
         Ok::<_, String>(())
     })?;
     Ok(Stored { format: None, bytes })
@@ -110,7 +102,7 @@ struct Numbers {
 }
 
 /// Weights of AWQ or GPTQ as blocks; `None` if no format of blocks has them.
-fn grouped<W: Grouped>(w: W, scales: Option<&[f16]>) -> Result<Option<Stored>, String> {
+fn grouped<W: Outputs>(w: W, scales: Option<&[f16]>) -> Result<Option<Stored>, String> {
     let (outputs, inputs) = (w.outputs(), w.inputs());
     let Some(scales) = scales.filter(|_| outputs > 0 && inputs > 0) else { return Ok(None) };
     let group = inputs.div_ceil(scales.len() / outputs);
@@ -161,7 +153,7 @@ struct Stripe<'s> {
 }
 
 impl<'s> Stripe<'s> {
-    fn decoded<W: Grouped>(w: W, scales: &'s [f16], [start, len, group]: [usize; 3]) -> Result<Self, String> {
+    fn decoded<W: Outputs>(w: W, scales: &'s [f16], [start, len, group]: [usize; 3]) -> Result<Self, String> {
         let (outputs, inputs) = (w.outputs(), w.inputs());
         let part = w.outputs_from(start, len).map_err(|e| e.to_string())?;
         let mut weights = vec![0.0; inputs * len];

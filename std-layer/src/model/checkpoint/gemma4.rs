@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::values::{Divisors, Source};
+use super::values::{check_head_dim, Divisors, Source};
 use crate::gguf::{Value, ValueType};
 use crate::model::{names, Architecture};
 
@@ -51,18 +51,10 @@ impl Source<'_> {
 
     /// Which layers have a window.
     fn windows(&self, layers: u32) -> Result<Vec<bool>, String> {
-        let Some(kinds) = self.get("layer_types").and_then(Json::as_array) else {
+        let Some(windows) = self.layers_of_kind(["sliding_attention", "full_attention"])? else {
             // As many as any model has; what is wrong with their number is found where metadata are read.
             return Ok((1..=layers.min(1 << 16)).map(|layer| layer % 6 != 0).collect());
         };
-        let window = |kind: &Json| match kind.as_str() {
-            Some("sliding_attention") => Ok(true),
-            Some("full_attention") => Ok(false),
-            _ => Err(format!(
-                "layer_types has {kind}: only sliding_attention and full_attention are supported"
-            )),
-        };
-        let windows: Vec<bool> = kinds.iter().map(window).collect::<Result<_, _>>()?;
         match windows.last() {
             Some(true) => {
                 Err("layer_types must end with full_attention: others are not supported".to_owned())
@@ -112,10 +104,7 @@ impl Source<'_> {
     pub(super) fn proportional(&self, parameters: &Json) -> Result<Divisors, String> {
         let layers = self.size("num_hidden_layers")?.unwrap_or(0);
         let (dim, _) = self.global_heads(&self.windows(layers)?, 1)?;
-        // Nobody has heads of more; a list is not made longer than that by a file.
-        if dim > 1 << 16 {
-            return Err(format!("heads of {dim} elements are too large"));
-        }
+        let dim = check_head_dim(dim)?;
         let part = self.partial_rotation(parameters)?.unwrap_or(1.0);
         let factor = Self::number(parameters, "factor")?.unwrap_or(1.0);
         if !(part > 0.0 && part <= 1.0 && factor > 0.0 && (factor as f32).is_normal()) {

@@ -47,15 +47,9 @@ impl Source<'_> {
         if let (Some(heads), Some(size)) = (heads?, size?) {
             self.set("ssm.inner_size", Value::U32(heads.saturating_mul(size)))?;
         }
-        let Some(kinds) = self.get("layer_types").and_then(Json::as_array) else { return Ok(()) };
-        let linear = |kind: &Json| match kind.as_str() {
-            Some("linear_attention") => Ok(true),
-            Some("full_attention") => Ok(false),
-            _ => {
-                Err(format!("layer_types has {kind}: only linear_attention and full_attention are supported"))
-            }
+        let Some(linear) = self.layers_of_kind(["linear_attention", "full_attention"])? else {
+            return Ok(());
         };
-        let linear = kinds.iter().map(linear).collect::<Result<Vec<_>, _>>()?;
         let key = format!("{}.attention.recurrent_layers", self.prefix);
         let linear = linear.into_iter().map(Value::Bool);
         self.writer.set_array(&key, ValueType::Bool, linear).map_err(|e| e.to_string())
@@ -66,13 +60,9 @@ impl Source<'_> {
         if !matches!(architecture.family().recurrent, Recurrent::Convolution) {
             return Ok(());
         }
-        let attends = |kind: &Json| match kind.as_str() {
-            Some("conv") => Ok(false),
-            Some("full_attention") => Ok(true),
-            _ => Err(format!("layer_types has {kind}: only conv and full_attention are supported")),
-        };
-        let attends: Vec<bool> = match (self.get("layer_types"), self.get("full_attn_idxs")) {
-            (Some(Json::Array(kinds)), _) => kinds.iter().map(attends).collect::<Result<_, _>>()?,
+        let convolves = self.layers_of_kind(["conv", "full_attention"])?;
+        let attends: Vec<bool> = match (convolves, self.get("full_attn_idxs")) {
+            (Some(convolves), _) => convolves.into_iter().map(|convolves| !convolves).collect(),
             (_, Some(Json::Array(all))) => {
                 (0..layers.min(1 << 16)).map(|layer| all.contains(&Json::from(layer))).collect()
             }

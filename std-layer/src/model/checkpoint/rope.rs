@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::values::{Divisors, Source};
+use super::values::{check_head_dim, Divisors, Source};
 use crate::gguf::Value;
 use crate::model::family::{LocalRotation, Windows};
 use crate::model::{names, Architecture};
@@ -199,11 +199,7 @@ impl Source<'_> {
     /// Divisors of Llama 3.1: frequencies of wave lengths below `original / high` stay, those above `original / low` are divided by `factor`, and those between
     /// are interpolated.
     fn llama3(&self, [factor, low, high, original]: [f64; 4], theta: f64) -> Result<Vec<f32>, String> {
-        let dim = self.head_dim()?;
-        // Nobody has heads of more; a list is not made longer than that by a file.
-        if dim > 1 << 16 {
-            return Err(format!("heads of {dim} elements are too large"));
-        }
+        let dim = check_head_dim(self.head_dim()?)?;
         let divisor = |i: u32| {
             let wave = 2.0 * std::f64::consts::PI * theta.powf(f64::from(2 * i) / f64::from(dim));
             let smooth = (original / wave - low) / (high - low);

@@ -70,4 +70,22 @@ impl Source<'_> {
             _ => Err("neither head_dim nor num_attention_heads and hidden_size are there".to_owned()),
         }
     }
+
+    /// Which layers `layer_types` says to be of the first of two kinds, if it is there.
+    pub(super) fn layers_of_kind(&self, kinds: [&str; 2]) -> Result<Option<Vec<bool>>, String> {
+        let is_first = |kind: &Json| match kind.as_str() {
+            Some(kind) if kinds.contains(&kind) => Ok(kind == kinds[0]),
+            _ => Err(format!("layer_types has {kind}: only {} and {} are supported", kinds[0], kinds[1])),
+        };
+        let said = self.get("layer_types").and_then(Json::as_array);
+        said.map(|all| all.iter().map(is_first).collect()).transpose()
+    }
+}
+
+/// Checks the elements of a head of which a list will be as long. Nobody has larger heads, and a file cannot make the list longer.
+pub(super) fn check_head_dim(dim: u32) -> Result<u32, String> {
+    match dim {
+        0..=0x10000 => Ok(dim),
+        _ => Err(format!("heads of {dim} elements are too large")),
+    }
 }
