@@ -35,7 +35,7 @@ fn heads(n: usize) -> [usize; 2] {
 /// A row of latent attention: a ninth of its elements are no elements of the value. DeepSeek's have 576.
 fn latent(n: usize) -> KvHead {
     let dim = n.next_multiple_of(KV_BLOCK);
-    KvHead { dim, latent: Some(dim - dim / 9) }
+    KvHead { dim, values: dim - dim / 9, latent: true }
 }
 
 /// Queries: the same for every KV head.
@@ -67,7 +67,7 @@ impl Shape {
 
     /// Elements of all results.
     fn results(self) -> usize {
-        self.heads * self.group * self.head.values()
+        self.heads * self.group * self.head.values
     }
 
     /// Blocks of a head.
@@ -88,7 +88,7 @@ impl Shape {
         mut attend: impl FnMut(KvPiece<'_, C>, Attended<'_>) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
         let all: Vec<&[C]> = cache.chunks_exact(len).collect();
-        let (group, width) = (self.group, self.head.values());
+        let (group, width) = (self.group, self.head.values);
         for (blocks, y) in all.chunks_exact(self.blocks()).zip(y.chunks_exact_mut(group * width)) {
             let mut sums = [[0.0; 2]; LATENT_GROUP];
             let sums = &mut sums[..group];
@@ -125,7 +125,7 @@ impl Shape {
             };
             let scores: Vec<f64> = (0..self.positions).map(|p| score(p).exp()).collect();
             let sum: f64 = scores.iter().sum();
-            for i in 0..self.head.values() {
+            for i in 0..self.head.values {
                 let weighed = |(p, s): (usize, &f64)| s / sum * value(block(p), i, p % KV_BLOCK);
                 let terms = || scores.iter().enumerate().map(weighed);
                 out.push(Want { value: terms().sum(), scale: terms().map(f64::abs).sum() });
@@ -174,8 +174,8 @@ fn build_of<'a, E: Element + Number>(mut c: Context<'a>, shape: Shape) -> Box<dy
             let value =
                 |block: usize, i: usize, place: usize| x[0][block * len + (KV_BLOCK + place) * dim + i];
             match head.latent {
-                Some(_) => shape.exact(key, key),
-                None => shape.exact(key, value),
+                true => shape.exact(key, key),
+                false => shape.exact(key, value),
             }
         }),
         bound: BOUND,
@@ -245,8 +245,8 @@ fn cost_latent(case: &Case) -> Cost {
     let head = latent(case.shape.n);
     let rows = case.shape.m.next_multiple_of(KV_BLOCK) as f64;
     let moved = rows * head.dim as f64 * case.size();
-    let outputs = (LATENT_GROUP * head.values() * size_of::<f32>()) as f64;
-    let flops = 2.0 * LATENT_GROUP as f64 * rows * (head.dim + head.values()) as f64;
+    let outputs = (LATENT_GROUP * head.values * size_of::<f32>()) as f64;
+    let flops = 2.0 * LATENT_GROUP as f64 * rows * (head.dim + head.values) as f64;
     Cost { flops, moved, working_set: moved + outputs, traffic: Traffic::Read }
 }
 

@@ -6,11 +6,11 @@ use crate::error::KernelError;
 use crate::ops::attention::forms::{self, Places, DECODED_GAP};
 use crate::ops::attention::tile::HIGHEST;
 use crate::ops::attention::{
-    AppendArgs, AttendArgs, Attended, Gathered, JoinArgs, KvHead, KvPiece, KV_BLOCK,
+    AppendArgs, AttendArgs, Attended, Gathered, JoinArgs, KeysArgs, KvHead, KvPiece, KV_BLOCK,
 };
 use crate::scratch::{Scratch, ScratchReq};
 use crate::table::Kernels;
-use crate::view::MatRef;
+use crate::view::{MatMut, MatRef};
 
 #[cfg(feature = "rows")]
 /// # Attention
@@ -18,7 +18,7 @@ use crate::view::MatRef;
 /// Queries and outputs are f32. Keys and values are of type `E`, or in 8 bits (`_q8_0`, where `E` makes no difference). A block has
 /// [`KV_BLOCK`] positions of one KV head: keys, dimension by dimension with the positions side by side, then values, position by
 /// position. Heads may have any number of elements; if it is a multiple of 16, no memory is lost to padding. A head is its number of elements, or a
-/// [`KvHead`] whose values are the first elements of its keys, which are then all that blocks hold.
+/// [`KvHead`] whose values are longer or shorter than its keys, or are the first elements of its keys, which are then all that blocks hold.
 ///
 /// The positions of a sequence are attended to piece by piece, and each piece gives a partial result. It depends on that piece, the
 /// query and its span alone. So pieces can be divided among threads, and partial results that are joined in the same order give the
@@ -30,18 +30,16 @@ impl<E: Element> Kernels<E> {
     /// `BadValue` if values are more elements of a key than it has; `SizeOverflow`.
     pub fn kv_block_len(&self, head: impl Into<KvHead>) -> Result<usize, KernelError> {
         let overflow = KernelError::SizeOverflow { what: "KV block" };
-        let KvHead { dim, latent } = head.into();
-        let row = match latent {
-            None => dim.checked_next_multiple_of(KV_BLOCK).and_then(|width| width.checked_add(dim)),
-            Some(values) if values <= dim => Some(dim),
-            Some(got) => {
-                return Err(KernelError::BadValue {
-                    arg: "latent",
-                    got,
-                    expected: "at most the elements of a key",
-                })
-            }
-        };
+        let head = head.into();
+        if head.latent && head.values > head.dim {
+            return Err(KernelError::BadValue {
+                arg: "values",
+                got: head.values,
+                expected: "at most the elements of a key",
+            });
+        }
+        let width = head.stored().checked_next_multiple_of(KV_BLOCK);
+        let row = width.and_then(|width| width.checked_add(head.dim));
         row.and_then(|row| row.checked_mul(KV_BLOCK)).ok_or(overflow)
     }
 
@@ -62,7 +60,7 @@ impl<E: Element> Kernels<E> {
     /// and `values` have a row for each token. `values` without columns are those of a [`KvHead`] whose keys have them.
     ///
     /// # Errors
-    /// `DimMismatch` unless `keys` and `values` have the same shape, or `values` no columns; `ShortSlice` if the tokens do not fit the block,
+    /// `DimMismatch` unless `keys` and `values` have the same number of rows; `ShortSlice` if the tokens do not fit the block,
     /// `WrongLength` unless it has [`kv_block_len`](Self::kv_block_len) elements; `BadValue` if rows are not contiguous; `SizeOverflow`.
     pub fn kv_append(
         &self,
@@ -94,6 +92,41 @@ impl<E: Element> Kernels<E> {
         // SAFETY: the arguments are those of views and of a block that is exclusive; the table's instruction set is
         // present.
         unsafe { (self.table.kv_append_q8_0)(&args) };
+        Ok(())
+    }
+
+    /// Reads the keys of a block, as they were narrowed: the first `keys.cols()` elements of each, in the order of their places.
+    ///
+    /// # Errors
+    /// `DimMismatch` unless `keys` has [`KV_BLOCK`] rows; `BadValue` if it has more columns than a key elements, or rows that are not contiguous;
+    /// `WrongLength` unless the block has [`kv_block_len`](Self::kv_block_len) elements; the errors of that function.
+    pub fn kv_keys(
+        &self,
+        head: impl Into<KvHead>,
+        block: &[E],
+        keys: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let head = head.into();
+        let args = keys_args(head, block, keys, self.kv_block_len(head)?)?;
+        // SAFETY: the arguments are checked: a whole block, and an exclusive row for each of its places; the table's instruction set is present.
+        unsafe { (self.table.kv_keys)(&args) };
+        Ok(())
+    }
+
+    /// [`kv_keys`](Self::kv_keys) of a block in 8 bits.
+    ///
+    /// # Errors
+    /// Those of [`kv_keys`](Self::kv_keys), for blocks of [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
+    pub fn kv_keys_q8_0(
+        &self,
+        head: impl Into<KvHead>,
+        block: &[u8],
+        keys: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let head = head.into();
+        let args = keys_args(head, block, keys, self.kv_block_len_q8_0(head)?)?;
+        // SAFETY: the arguments are checked: a whole block, and an exclusive row for each of its places; the table's instruction set is present.
+        unsafe { (self.table.kv_keys_q8_0)(&args) };
         Ok(())
     }
 
@@ -223,9 +256,9 @@ fn attend_sizes(rows: usize, head: KvHead, blocks: usize) -> Result<[usize; 4], 
     let positions = blocks.checked_mul(KV_BLOCK).ok_or(overflow)?;
     let scores = positions.checked_mul(rows).ok_or(overflow)?;
     let room = positions.checked_mul(HIGHEST.min(rows)).ok_or(overflow)?;
-    let width = head.values().checked_next_multiple_of(KV_BLOCK).ok_or(overflow)?;
+    let width = head.values.checked_next_multiple_of(KV_BLOCK).ok_or(overflow)?;
     let decoded = || positions.checked_mul(width.checked_add(DECODED_GAP)?);
-    let decoded = head.latent.map_or(Some(0), |_| decoded()).ok_or(overflow)?;
+    let decoded = if head.latent { decoded().ok_or(overflow)? } else { 0 };
     Ok([scores, room, decoded, rows.checked_mul(width).ok_or(overflow)?])
 }
 
@@ -241,7 +274,7 @@ fn attend_args<'a, C>(
 ) -> Result<AttendArgs<'a, C>, KernelError> {
     let rows = check::rows("queries", queries.len(), "a head", head.dim)?;
     let KvPiece { blocks, first, spans, alibi, tree, .. } = piece;
-    check_attended(rows, head.values(), &all)?;
+    check_attended(rows, head.values, &all)?;
     check::dim("spans.len() != rows", spans.len(), rows)?;
     if !alibi.is_empty() {
         check::dim("alibi.len() != rows", alibi.len(), rows)?;
@@ -281,7 +314,7 @@ fn attend_args<'a, C>(
 
 /// The head that keys and values are of.
 fn stored(keys: MatRef<'_, f32>, values: MatRef<'_, f32>) -> KvHead {
-    KvHead { dim: keys.cols(), latent: (values.cols() == 0).then_some(0) }
+    KvHead { dim: keys.cols(), values: values.cols(), latent: values.cols() == 0 }
 }
 
 /// Checks the arguments of an append to a block, which must have `len` cells, and brings them into the form that
@@ -293,13 +326,10 @@ fn append_args<C>(
     block: &mut [C],
     len: usize,
 ) -> Result<AppendArgs<C>, KernelError> {
-    let (tokens, dim) = (keys.rows(), keys.cols());
+    let tokens = keys.rows();
     check::len("block", block.len(), len)?;
     check::dim("values.rows() != keys.rows()", values.rows(), tokens)?;
-    if values.cols() > 0 {
-        check::dim("values.cols() != keys.cols()", values.cols(), dim)?;
-    }
-    check::contiguous("keys.col_stride()", keys.col_stride(), dim)?;
+    check::contiguous("keys.col_stride()", keys.col_stride(), keys.cols())?;
     check::contiguous("values.col_stride()", values.col_stride(), values.cols())?;
     let need = place.saturating_add(tokens);
     if need > KV_BLOCK {
@@ -307,13 +337,34 @@ fn append_args<C>(
     }
     Ok(AppendArgs {
         tokens,
-        dim,
+        head: stored(keys, values),
         place,
         keys: keys.as_ptr(),
-        values: (values.cols() > 0).then_some(values.as_ptr()),
+        values: values.as_ptr(),
         strides: [keys.row_stride(), values.row_stride()],
         block: block.as_mut_ptr(),
     })
+}
+
+/// Checks the arguments of reading keys, whose block must have `len` cells, and brings them into the form that kernels take.
+fn keys_args<'a, C>(
+    head: KvHead,
+    block: &'a [C],
+    mut keys: MatMut<'_, f32>,
+    len: usize,
+) -> Result<KeysArgs<'a, C>, KernelError> {
+    let n = keys.cols();
+    check::len("block", block.len(), len)?;
+    check::dim("keys.rows() != 16", keys.rows(), KV_BLOCK)?;
+    if n > head.dim {
+        return Err(KernelError::BadValue {
+            arg: "keys.cols()",
+            got: n,
+            expected: "at most the elements of a key",
+        });
+    }
+    check::contiguous("keys.col_stride()", keys.col_stride(), n)?;
+    Ok(KeysArgs { head, block, n, stride: keys.row_stride(), keys: keys.as_mut_ptr() })
 }
 
 /// Checks that there are whole blocks of `len` cells, and a place of this number; yields `len`.

@@ -404,6 +404,20 @@ macro_rules! expand_all_ops {
                     args: (a: &AppendArgs<u8>) -> (),
                     body: attention::append_q8_0,
                 }
+                kv_keys {
+                    when: feature = "rows",
+                    ops: [],
+                    named: storage,
+                    args: (a: &KeysArgs<'_, E>) -> (),
+                    body: attention::keys,
+                }
+                kv_keys_q8_0 {
+                    when: feature = "rows",
+                    ops: [],
+                    named: widened,
+                    args: (a: &KeysArgs<'_, u8>) -> (),
+                    body: attention::keys_q8_0,
+                }
                 gated_delta_rule {
                     when: feature = "rows",
                     ops: [GatedDeltaRule = "gated_delta_rule"],

@@ -9,7 +9,7 @@ use crate::caps::{Caps, Features, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
 use crate::ops::activations::ActivationArgs;
-use crate::ops::attention::{AppendArgs, AttendArgs, JoinArgs};
+use crate::ops::attention::{AppendArgs, AttendArgs, JoinArgs, KeysArgs};
 use crate::ops::causal_conv::CausalConvArgs;
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;

@@ -1,7 +1,7 @@
 //! Attention over cached blocks.
 
 use gllm_kernels_core::{
-    f16, Alibi, Attended, Element, KernelError, KernelInfo, Kernels, KvHead, KvPiece, KvTree, MatRef,
+    f16, Alibi, Attended, Element, KernelError, KernelInfo, Kernels, KvHead, KvPiece, KvTree, MatMut, MatRef,
     Scratch, KV_BLOCK,
 };
 
@@ -38,6 +38,12 @@ trait Cached<E: Element> {
         from: usize,
         to: usize,
     ) -> Result<(), KernelError>;
+    fn read(
+        k: &Kernels<E>,
+        head: KvHead,
+        block: &[Self::Cell],
+        keys: MatMut<'_, f32>,
+    ) -> Result<(), KernelError>;
     /// What is kept of a row of `dim` numbers.
     fn kept(x: &[f32]) -> Vec<f64>;
     /// Roundings of a score beside those of its multiply-adds.
@@ -46,7 +52,7 @@ trait Cached<E: Element> {
 
 /// `Cached` by these methods of core.
 macro_rules! cached {
-    ($by:ident, $cell:ty: $len:ident $append:ident $attend:ident $relocate:ident, roundings $roundings:literal, $kept:expr) => {
+    ($by:ident, $cell:ty: $len:ident $append:ident $attend:ident $relocate:ident $read:ident, roundings $roundings:literal, $kept:expr) => {
         impl<E: Element> Cached<E> for $by {
             type Cell = $cell;
             fn len(k: &Kernels<E>, head: KvHead) -> Result<usize, KernelError> {
@@ -80,6 +86,14 @@ macro_rules! cached {
             ) -> Result<(), KernelError> {
                 k.$relocate(head, blocks, from, to)
             }
+            fn read(
+                k: &Kernels<E>,
+                head: KvHead,
+                block: &[$cell],
+                keys: MatMut<'_, f32>,
+            ) -> Result<(), KernelError> {
+                k.$read(head, block, keys)
+            }
             fn kept(x: &[f32]) -> Vec<f64> {
                 $kept(x)
             }
@@ -91,7 +105,7 @@ macro_rules! cached {
 /// Numbers of type `E`.
 struct Plain;
 
-cached!(Plain, E: kv_block_len kv_append attend kv_move, roundings 0, narrowed::<E>);
+cached!(Plain, E: kv_block_len kv_append attend kv_move kv_keys, roundings 0, narrowed::<E>);
 
 /// Numbers rounded to the type of the cache.
 fn narrowed<E: Element>(x: &[f32]) -> Vec<f64> {
@@ -103,7 +117,7 @@ struct Scaled;
 
 // A score has a multiplication with the scale for each group, or each weight.
 cached!(
-    Scaled, u8: kv_block_len_q8_0 kv_append_q8_0 attend_q8_0 kv_move_q8_0, roundings 10, rounded
+    Scaled, u8: kv_block_len_q8_0 kv_append_q8_0 attend_q8_0 kv_move_q8_0 kv_keys_q8_0, roundings 10, rounded
 );
 
 /// Numbers rounded to 8 bits.
@@ -119,7 +133,7 @@ fn rounded(x: &[f32]) -> Vec<f64> {
 
 /// Elements of values that are not those of keys.
 fn apart(head: KvHead) -> usize {
-    head.values() * usize::from(head.latent.is_none())
+    head.values * usize::from(!head.latent)
 }
 
 /// A head's cache, and the numbers in it.
@@ -139,7 +153,7 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
 
     /// These keys, and these values if they are not elements of keys, appended in groups of several sizes. What is behind them is NaN.
     fn of(k: &Kernels<E>, head: KvHead, rows: [&[f32]; 2]) -> Result<Self, String> {
-        let KvHead { dim, latent } = head;
+        let KvHead { dim, values: width, latent } = head;
         let positions = rows[0].len() / dim;
         // What is appended last ends at an inaccessible page.
         let [keys, values] = rows.map(|rows| Guarded::copy_of(rows, Edge::End));
@@ -161,11 +175,11 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
         if blocks.iter().any(|block| !block.intact()) {
             return Err("tokens were appended outside of the block".into());
         }
-        let kept = |x: &[f32]| -> Vec<f64> { x.chunks_exact(dim).flat_map(C::kept).collect() };
-        let keys = kept(&keys);
+        let kept = |x: &[f32], n| -> Vec<f64> { x.chunks_exact(n).flat_map(C::kept).collect() };
+        let keys = kept(&keys, dim);
         let values = match latent {
-            Some(n) => keys.chunks_exact(dim).flat_map(|key| key[..n].to_vec()).collect(),
-            None => kept(&values),
+            true => keys.chunks_exact(dim).flat_map(|key| key[..width].to_vec()).collect(),
+            false => kept(&values, width),
         };
         Ok(Self { head, blocks, keys, values })
     }
@@ -178,7 +192,7 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
         softcap: Option<f32>,
         alibi: Option<&Alibi>,
     ) -> Vec<(f64, f64)> {
-        let (dim, width) = (self.head.dim, self.head.values());
+        let (dim, width) = (self.head.dim, self.head.values);
         let mut error: f64 = 0.0;
         let scores: Vec<f64> = (from..end)
             .map(|p| {
@@ -328,11 +342,14 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let (mut source, mut report) = (Source::new(31), Report::BOUND);
     let dims = [16, 35, 64, 100, 80, 256, 1, 120].into_iter().take(3 + effort()).map(KvHead::from);
-    let latent = [(48, 33), (40, 40), (576, 512)].map(|(dim, n)| KvHead { dim, latent: Some(n) });
-    let heads = dims.chain(latent.into_iter().take(2 + effort().min(1)));
+    let latent = [(48, 33), (40, 40), (576, 512)].map(|(dim, values)| KvHead { dim, values, latent: true });
+    let other = [(40, 33), (24, 70), (192, 128)].map(|(dim, values)| KvHead { dim, values, latent: false });
+    let heads =
+        dims.chain([latent, other].into_iter().flat_map(|heads| heads.into_iter().take(2 + effort().min(1))));
     for (head, positions) in heads.flat_map(|head| [1, 16, 31, 33, 100].map(|n| (head, n))) {
-        let (dim, width) = (head.dim, head.values());
+        let (dim, width) = (head.dim, head.values);
         let cache = Cache::<E, C>::new(&k, head, positions, &mut source)?;
+        read_back(&k, &cache)?;
         for rows in [1, 2, 3, 4, 5, 7, 12, 13, 31] {
             // Such that large scores are some ten apart.
             let queries =
@@ -427,8 +444,12 @@ fn trees<E: Element, C: Cached<E>>(
     for (at, (before, drafts)) in shapes.into_iter().enumerate() {
         for shape in 0..4 {
             let (dim, group) = ([16, 35, 64][(at + shape) % 3], 1 + (at + shape) % 3);
-            let head = KvHead { dim, latent: ((at + shape) % 4 == 3).then_some(dim - 4) };
-            let width = head.values();
+            let head = match (at + shape) % 4 {
+                3 => KvHead { dim, values: dim - 4, latent: true },
+                2 => KvHead { dim, values: dim + 8, latent: false },
+                _ => dim.into(),
+            };
+            let width = head.values;
             let mut random = |n: usize, dim: usize, scale: f32| source.uniform::<f32>(n * dim, -scale, scale);
             let (keys, values) =
                 (random(before + drafts, dim, 1.0), random(before + drafts, apart(head), 2.0));
@@ -504,7 +525,7 @@ fn moved<E: Element, C: Cached<E>>(k: &Kernels<E>, cache: &Cache<E, C>, to: usiz
     let query: Vec<f32> = (0..dim).map(|i| 1.0 / (1 + i) as f32).collect();
     for place in 0..=from {
         let was = if place == to { from } else { place };
-        let [mut before, mut now] = [(); 2].map(|()| State::new(1, cache.head.values()));
+        let [mut before, mut now] = [(); 2].map(|()| State::new(1, cache.head.values));
         for (cache, place, state) in [(cache, was, &mut before), (&after, place, &mut now)] {
             let block = [place / KV_BLOCK, place / KV_BLOCK + 1];
             let spans = [[place, place + 1]];
@@ -512,6 +533,30 @@ fn moved<E: Element, C: Cached<E>>(k: &Kernels<E>, cache: &Cache<E, C>, to: usiz
         }
         if before.bits() != now.bits() {
             return Err(format!("place {place} has other bits when {from} has been moved to {to}"));
+        }
+    }
+    Ok(())
+}
+
+/// Keys are read as they were kept, all of their elements or the first of them, and nothing is written behind these.
+fn read_back<E: Element, C: Cached<E>>(k: &Kernels<E>, cache: &Cache<E, C>) -> Result<(), String> {
+    let dim = cache.head.dim;
+    for n in [dim, dim / 2, dim - dim / 9] {
+        for (block, keys) in cache.blocks.iter().zip(cache.keys.chunks(KV_BLOCK * dim)) {
+            // Rows that are three numbers apart, the last of which ends at an inaccessible page.
+            let mut got = Guarded::copy_of(&vec![7.0; (KV_BLOCK - 1) * (n + 3) + n], Edge::End);
+            let rows = MatMut::with_strides(&mut got, KV_BLOCK, n, n + 3, 1);
+            call(|| C::read(k, cache.head, block, rows?)).map_err(|e| e.to_string())?;
+            for (place, (got, key)) in got.chunks(n + 3).zip(keys.chunks_exact(dim)).enumerate() {
+                let same = |(&got, &want): (&f32, &f64)| f64::from(got) == want;
+                let (got, gap) = got.split_at(n);
+                if !got.iter().zip(key).all(same) || gap.iter().any(|&x| x != 7.0) {
+                    return Err(format!(
+                        "{:?}: key {place} is read as {got:?} instead of {key:?}",
+                        cache.head
+                    ));
+                }
+            }
         }
     }
     Ok(())
@@ -541,7 +586,9 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
     refused("another dimension", good, 8.into(), 2, &mut memory)?;
     refused("few sums", good, 16.into(), 1, &mut memory)?;
     refused("little scratch", good, 16.into(), 2, &mut memory[..64])?;
-    let latent = |dim, n| KvHead { dim, latent: Some(n) };
+    let latent = |dim, values| KvHead { dim, values, latent: true };
+    let longer = KvHead { dim: 16, values: 17, latent: false };
+    refused("blocks with values of another length", good, longer, 2, &mut memory)?;
     refused("blocks with values for keys alone", good, latent(16, 16), 2, &mut memory)?;
     refused("more values than elements of a key", good, latent(16, 17), 2, &mut memory)?;
     let mut block = cache.blocks[0].to_vec();
@@ -550,6 +597,20 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
         let x = MatRef::new(&x, rows, cols)?;
         C::append(k, place, x, x, block)
     };
+    let mut keys = [0f32; 16 * 20];
+    let mut read = |head: KvHead, [rows, cols, stride]: [usize; 3], block: &[C::Cell]| {
+        C::read(k, head, block, MatMut::with_strides(&mut keys, rows, cols, stride, 1)?)
+    };
+    let reads = [
+        read(16.into(), [15, 16, 16], &block),
+        read(16.into(), [16, 17, 17], &block),
+        read(16.into(), [16, 16, 16], &block[1..]),
+        read(8.into(), [16, 8, 8], &block),
+        read(latent(16, 17), [16, 16, 16], &block),
+    ];
+    if let Some(i) = reads.iter().position(Result::is_ok) {
+        return Err(format!("kv_keys accepted case {i}"));
+    }
     let results =
         [append(15, 2, 16, &mut block), append(0, 2, 16, &mut block[1..]), append(0, 2, 24, &mut block)];
     if let Some(i) = results.iter().position(Result::is_ok) {

@@ -164,13 +164,17 @@ audit! {
     kv_append(a) => {
         let rows = |x| MatRef::with_strides(x, a.n[0], a.n[1], a.n[2], a.n[3]);
         let appended = rows(a.cos).and_then(|keys| a.k.kv_append(a.n[1], keys, rows(a.sin)?, a.z));
-        let head = KvHead { dim: a.n[0], latent: Some(a.n[1]) };
-        (appended, a.k.kv_block_len(head), head.values())
+        let head = KvHead { dim: a.n[0], values: a.n[1], latent: a.flag };
+        (appended, a.k.kv_block_len(head))
     };
     kv_append_q8_0(a) => {
         let rows = |x| MatRef::with_strides(x, a.n[0], a.n[1], a.n[2], a.n[3]);
         let appended = rows(a.cos).and_then(|keys| a.k.kv_append_q8_0(a.n[1], keys, rows(a.sin)?, a.buf));
         (appended, a.k.kv_block_len_q8_0(a.n[0]))
+    };
+    kv_keys(a) => MatMut::with_strides(a.g, a.n[1], a.n[2], a.n[3], 1).and_then(|keys| a.k.kv_keys(a.n[0], a.z, keys));
+    kv_keys_q8_0(a) => {
+        MatMut::with_strides(a.g, a.n[1], a.n[2], a.n[3], 1).and_then(|keys| a.k.kv_keys_q8_0(a.n[0], a.buf, keys))
     };
     kv_move(a) => a.k.kv_move(a.n[0], a.z, a.n[1], a.n[2]);
     kv_move_q8_0(a) => a.k.kv_move_q8_0(a.n[0], a.buf, a.n[1], a.n[2]);

@@ -1,6 +1,6 @@
 //! Attention to blocks of any contents, and what is appended to them.
 
-use gllm_kernels_core::{Alibi, Attended, Element, KernelError, Kernels, KvHead, KvPiece, KvTree, MatRef, Op, Scratch, KV_BLOCK};
+use gllm_kernels_core::{Alibi, Attended, Element, KernelError, Kernels, KvHead, KvPiece, KvTree, MatMut, MatRef, Op, Scratch, KV_BLOCK};
 use gllm_testkit::Guarded;
 
 use crate::{Agree, Call, Values};
@@ -13,6 +13,7 @@ pub fn run<E: Element>(call: &Call, op: Op) -> bool {
             let len = |k: &Kernels<E>| k.kv_block_len(how.head);
             let blocks = how.blocks(call, len, |salt, n| call.vector::<E>(salt, n));
             how.attend::<E, E>(call, &blocks, |k, q, piece, all, scratch| k.attend(how.head, q, piece, all, scratch));
+            how.read::<E, E>(call, &blocks, |k, block, keys| k.kv_keys(how.head, block, keys));
             how.append::<E, E>(call, E::ZERO, len, |k, x, v, block| k.kv_append(how.place, x, v, block));
         }
         Op::AttendQ8_0 => {
@@ -25,6 +26,7 @@ pub fn run<E: Element>(call: &Call, op: Op) -> bool {
             how.attend::<E, u8>(call, &blocks, |k, q, piece, all, scratch| {
                 k.attend_q8_0(how.head, q, piece, all, scratch)
             });
+            how.read::<E, u8>(call, &blocks, |k, block, keys| k.kv_keys_q8_0(how.head, block, keys));
             how.append::<E, u8>(call, 0, len, |k, x, v, block| k.kv_append_q8_0(how.place, x, v, block));
         }
         _ => return false,
@@ -49,7 +51,7 @@ impl Shape {
         let dim = if absurd { call.sizes[0].get() } else { usize::from(call.dims[0]) };
         let span = |r: usize| [0, 1].map(|i| call.sizes[(r + i) % 4].get() % if absurd { usize::MAX } else { 300 });
         Self {
-            head: KvHead { dim, latent: call.option(3).then_some(dim / 2) },
+            head: KvHead { dim, values: if call.option(2) { dim / 2 } else { dim }, latent: call.option(3) },
             rows,
             blocks: usize::from(call.dims[2] % 7),
             first: if call.option(6) { call.sizes[1].get() } else { KV_BLOCK * usize::from(call.dims[3] % 4) },
@@ -83,7 +85,7 @@ impl Shape {
         let alibi = vec![Alibi { slope, position }; if call.option(6) { self.rows } else { 0 }];
         let paths = vec![self.spans.iter().fold(0, |path, span| path ^ (span[1] as u64) << 32 ^ span[0] as u64); self.rows];
         let tree = call.option(4).then_some(KvTree { first: call.sizes[2].get(), paths: &paths });
-        let n = self.rows.saturating_mul(self.head.values()).min(1 << 16);
+        let n = self.rows.saturating_mul(self.head.values).min(1 << 16);
         // Exponentials of scores that differ in their last bits, of any size.
         call.twice::<E, f32>(n, Some(&vec![0.0; n]), Agree::No, |k, values| {
             let need = k.attend_scratch(self.rows, self.head, blocks.len()).map_or(0, |need| need.size_unaligned());
@@ -92,6 +94,19 @@ impl Shape {
             let piece = KvPiece { blocks: &blocks, first: self.first, spans: &self.spans, softcap, alibi: &alibi, tree, next: &blocks };
             run(k, &queries, piece, Attended { sums: &mut sums, values }, Scratch::new(&mut memory))
         });
+    }
+
+    /// The keys of a block on both levels, some or all of their elements.
+    fn read<E: Element, C: Copy>(
+        &self,
+        call: &Call,
+        blocks: &[Guarded<C>],
+        run: impl Fn(&Kernels<E>, &[C], MatMut<'_, f32>) -> Result<(), KernelError>,
+    ) {
+        let n = self.head.dim.min(1 << 10) >> (self.first / KV_BLOCK % 2);
+        let Some(block) = blocks.first() else { return };
+        let len = call.lengths[2].of(KV_BLOCK * n);
+        call.twice::<E, f32>(len, Some(&vec![0.0; len]), Agree::Exactly, |k, keys| run(k, block, MatMut::new(keys, KV_BLOCK, n)?));
     }
 
     /// Tokens on both levels, which give the same bits, unless they are no numbers.
@@ -108,7 +123,7 @@ impl Shape {
         }
         let x = call.vector::<f32>(1, tokens * dim);
         // Blocks of keys alone take values without columns.
-        let values = if self.head.latent.is_some() { 0 } else { dim };
+        let values = if self.head.latent { 0 } else { self.head.values };
         let (Ok(x), Ok(v)) = (MatRef::new(&x, tokens, dim), MatRef::new(&x, tokens, values)) else { return };
         let len = call.lengths[0].of(len(&call.kernels::<E>()[0]).unwrap_or(0));
         let before = vec![zero; len];

@@ -400,7 +400,10 @@ impl Config {
 
     /// How the core caches a head of keys and values of `dim` elements.
     pub fn kv_head(&self, dim: usize) -> KvHead {
-        KvHead { dim, latent: self.latent_attention.map(|latent| latent.rank) }
+        match self.latent_attention {
+            Some(of) => KvHead { dim, values: of.rank, latent: true },
+            None => dim.into(),
+        }
     }
 
     /// Elements of what the output matrix of attention multiplies, in layers with the heads that most have.

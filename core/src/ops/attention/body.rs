@@ -1,9 +1,11 @@
 //! Attention: the algorithms.
 
-use super::forms::{width, CacheForm, CodesWithScales, Decoded, KvBlocks, Places, Plain, SCALE_GROUP};
+use super::forms::{
+    rows_of_keys, width, CacheForm, CodesWithScales, Decoded, KvBlocks, Places, Plain, SCALE_GROUP,
+};
 use super::tile::{height, product, Out, HIGHEST};
 use super::tree::Branch;
-use super::{Alibi, AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
+use super::{Alibi, AppendArgs, AttendArgs, Gathered, JoinArgs, KeysArgs, KvPiece, KV_BLOCK};
 use crate::element::{f16, Element};
 use crate::ops::activations::{nearest, scale_of};
 use crate::ops::math;
@@ -111,14 +113,14 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
     let KvPiece { blocks, first, spans, softcap: cap, alibi, tree, next } = *piece;
     // What is lowered has been capped.
     let softcap = if alibi.is_empty() { cap } else { None };
-    let (there, width, dim) = (blocks.len() * KV_BLOCK, width(head.values()), head.dim);
+    let (there, width, dim) = (blocks.len() * KV_BLOCK, width(head.values), head.dim);
     // Rows that are multiplied together: neighbours, which see almost the same positions.
     let step = height::<P>();
     let keys = KvBlocks { all: blocks, head, next: None };
     let values = Decoded { values: decoded, width, positions: [0, there] };
-    if head.latent.is_some() {
+    if head.latent {
         // SAFETY: the caller's contract: there is room for these values.
-        unsafe { values.decode::<P, F>(keys, head.values()) };
+        unsafe { values.decode::<P, F>(keys, head.values) };
     }
     for row in (0..rows).step_by(step) {
         let n = step.min(rows - row);
@@ -156,16 +158,15 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
                 branch.scatter(scores, seen[0]);
             }
             let out = Out { to: new.values.add(row * width), stride: width };
-            match head.latent {
-                None => F::outputs(blocks, (scores_of, there), n, [low, high], out, room),
-                Some(_) => {
-                    let values = Decoded { positions: [low, high], ..values };
-                    product::<P, _>(&values, (scores_of, there), n, [0, width], out);
-                }
+            if head.latent {
+                let values = Decoded { positions: [low, high], ..values };
+                product::<P, _>(&values, (scores_of, there), n, [0, width], out);
+            } else {
+                F::outputs(blocks, (scores_of, there), n, [low, high], out, room);
             }
-            let all = Gathered { sums: all.sums.add(row), values: all.values.add(row * head.values()) };
+            let all = Gathered { sums: all.sums.add(row), values: all.values.add(row * head.values) };
             let new = Gathered { sums: new.sums.add(row), values: new.values.add(row * width) };
-            join::<P>(&JoinArgs { rows: n, dim: head.values(), all, new, stride: width });
+            join::<P>(&JoinArgs { rows: n, dim: head.values, all, new, stride: width });
         }
     }
 }
@@ -234,18 +235,19 @@ pub(crate) unsafe fn join<P: Prim<f32>>(a: &JoinArgs) {
 /// They exist, their places are in the block; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn append<E: Element, P: Prim<E> + Prim<f32>>(a: &AppendArgs<E>) {
-    let AppendArgs { tokens, dim, place, keys, values, strides, block } = *a;
+    let AppendArgs { tokens, head, place, keys, values, strides, block } = *a;
+    let (dim, stored) = (head.dim, head.stored());
     for t in 0..tokens {
         // SAFETY: the caller's contract.
         unsafe {
-            let key = keys.add(t * strides[0]);
+            let (key, value) = (keys.add(t * strides[0]), values.wrapping_add(t * strides[1]));
+            let to = block.add(KV_BLOCK * dim + (place + t) * width(stored));
+            for i in (0..stored).step_by(P::LANES) {
+                let n = P::LANES.min(stored - i);
+                <P as Prim<E>>::store_n(to.add(i), <P as Prim<f32>>::load_n(value.add(i), n), n);
+            }
             for i in (0..dim).step_by(P::LANES) {
                 let n = P::LANES.min(dim - i);
-                if let Some(values) = values {
-                    let (value, to) = (values.add(t * strides[1]), KV_BLOCK * dim + (place + t) * width(dim));
-                    let value = <P as Prim<f32>>::load_n(value.add(i), n);
-                    <P as Prim<E>>::store_n(block.add(to + i), value, n);
-                }
                 let mut narrow = [E::from_f32(0.0); KV_BLOCK];
                 <P as Prim<E>>::store(narrow.as_mut_ptr(), <P as Prim<f32>>::load_n(key.add(i), n));
                 for (j, &k) in narrow.iter().enumerate().take(n) {
@@ -280,24 +282,63 @@ unsafe fn rounded<P: Prim<f16> + Prim<f32>>(x: *const f32, n: usize, to: *mut u8
 /// The contract of [`append`].
 #[inline(always)]
 pub(crate) unsafe fn append_q8_0<P: Prim<f16> + Prim<f32>>(a: &AppendArgs<u8>) {
-    let AppendArgs { tokens, dim, place, keys, values, strides, block } = *a;
-    let places = Places { dim, values: values.is_some() };
-    for (t, group) in (0..tokens).flat_map(|t| (0..places.groups()).map(move |group| (t, group))) {
-        let first = group * SCALE_GROUP;
-        let n = SCALE_GROUP.min(dim - first);
+    let AppendArgs { tokens, head, place, keys, values, strides, block } = *a;
+    let places = Places::from(head);
+    for t in 0..tokens {
         // SAFETY: the caller's contract.
-        unsafe {
-            let scale = |scales: usize| block.add(scales + (place + t) * size_of::<f16>());
-            if let Some(values) = values {
-                let scale = scale(places.value_scales(group));
+        let scale = |scales: usize| unsafe { block.add(scales + (place + t) * size_of::<f16>()) };
+        for first in (0..places.values).step_by(SCALE_GROUP) {
+            let n = SCALE_GROUP.min(places.values - first);
+            // SAFETY: the caller's contract.
+            unsafe {
+                let scale = scale(places.value_scales(first / SCALE_GROUP));
                 let codes = rounded::<P>(values.add(t * strides[1] + first), n, scale);
-                let to = block.add(places.values() + (place + t) * width(dim) + first);
+                let to = block.add(places.values() + (place + t) * width(places.values) + first);
                 core::ptr::copy_nonoverlapping(codes.as_ptr().cast(), to, n);
             }
-            let codes = rounded::<P>(keys.add(t * strides[0] + first), n, scale(places.key_scales(group)));
-            for (j, &code) in codes.iter().enumerate().take(n) {
-                *block.add((first + j) * KV_BLOCK + place + t) = code as u8;
+        }
+        for first in (0..places.dim).step_by(SCALE_GROUP) {
+            let n = SCALE_GROUP.min(places.dim - first);
+            // SAFETY: the caller's contract.
+            unsafe {
+                let scale = scale(places.key_scales(first / SCALE_GROUP));
+                let codes = rounded::<P>(keys.add(t * strides[0] + first), n, scale);
+                for (j, &code) in codes.iter().enumerate().take(n) {
+                    *block.add((first + j) * KV_BLOCK + place + t) = code as u8;
+                }
             }
         }
     }
+}
+
+/// Reads the keys of a block back.
+///
+/// # Safety
+/// The operands that the arguments name exist; the CPU has the instruction set.
+#[inline(always)]
+unsafe fn read<P: Prim<f32>, F: CacheForm<P>>(a: &KeysArgs<'_, F::Cell>) {
+    let KeysArgs { head, block, n, keys, stride } = *a;
+    let blocks = KvBlocks { all: &[block], head, next: None };
+    // SAFETY: the caller's contract.
+    unsafe { rows_of_keys::<P, F>(blocks, 0, [n, n], (keys, stride)) }
+}
+
+/// [`read`], of numbers of type `E`.
+///
+/// # Safety
+/// The contract of [`read`].
+#[inline(always)]
+pub(crate) unsafe fn keys<E: Element, P: Prim<E> + Prim<f32>>(a: &KeysArgs<'_, E>) {
+    // SAFETY: the caller's contract.
+    unsafe { read::<P, Plain<E>>(a) }
+}
+
+/// [`read`], of codes of 8 bits.
+///
+/// # Safety
+/// The contract of [`read`].
+#[inline(always)]
+pub(crate) unsafe fn keys_q8_0<P: Widen + Prim<f16> + Prim<f32>>(a: &KeysArgs<'_, u8>) {
+    // SAFETY: the caller's contract.
+    unsafe { read::<P, CodesWithScales>(a) }
 }

@@ -23,20 +23,24 @@ pub(super) const fn width(dim: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct Places {
     pub(crate) dim: usize,
-    /// Whether there are values.
-    pub(crate) values: bool,
+    /// Elements of a value that lies behind the keys.
+    pub(crate) values: usize,
 }
 
 impl From<KvHead> for Places {
     fn from(head: KvHead) -> Self {
-        Self { dim: head.dim, values: head.latent.is_none() }
+        Self { dim: head.dim, values: head.stored() }
     }
 }
 
 impl Places {
-    /// Groups of a head.
-    pub(crate) const fn groups(self) -> usize {
+    /// Groups of a key.
+    pub(super) const fn key_groups(self) -> usize {
         self.dim.div_ceil(SCALE_GROUP)
+    }
+    /// Groups of a value.
+    pub(super) const fn value_groups(self) -> usize {
+        self.values.div_ceil(SCALE_GROUP)
     }
     /// The codes of the values.
     pub(super) const fn values(self) -> usize {
@@ -44,20 +48,15 @@ impl Places {
     }
     /// The scales of a group of keys.
     pub(super) const fn key_scales(self, group: usize) -> usize {
-        let values = if self.values { KV_BLOCK * width(self.dim) } else { 0 };
-        self.values() + values + group * KV_BLOCK * size_of::<f16>()
+        self.values() + KV_BLOCK * width(self.values) + group * KV_BLOCK * size_of::<f16>()
     }
     /// The scales of a group of values.
     pub(super) const fn value_scales(self, group: usize) -> usize {
-        self.key_scales(self.groups() + group)
+        self.key_scales(self.key_groups() + group)
     }
-    /// Groups with scales: those of keys, and of values if there are any.
+    /// Groups with scales: those of keys, and of values.
     const fn all_groups(self) -> usize {
-        if self.values {
-            2 * self.groups()
-        } else {
-            self.groups()
-        }
+        self.key_groups() + self.value_groups()
     }
     /// Where the block ends.
     pub(crate) const fn end(self) -> usize {
@@ -66,9 +65,9 @@ impl Places {
 }
 
 /// The strips of a block: where each begins, and how many cells of it each of its [`KV_BLOCK`] places has, which lie side by side.
-pub(crate) fn strips(KvHead { dim, latent }: KvHead) -> impl Iterator<Item = (usize, usize)> {
-    let values = latent.is_none().then_some((KV_BLOCK * dim, width(dim)));
-    (0..dim).map(|i| (i * KV_BLOCK, 1)).chain(values)
+pub(crate) fn strips(head: KvHead) -> impl Iterator<Item = (usize, usize)> {
+    let values = (KV_BLOCK * head.dim, width(head.stored()));
+    (0..head.dim).map(|i| (i * KV_BLOCK, 1)).chain([values])
 }
 
 /// [`strips`] of a block with scales.
@@ -171,7 +170,7 @@ impl<C> KvBlocks<'_, C> {
         lanes: usize,
         cell: impl Fn(usize) -> usize,
     ) -> Option<[*const u8; W]> {
-        self.next.filter(|_| self.head.latent.is_none())?;
+        self.next.filter(|_| !self.head.latent)?;
         Some(from_fn(|v| {
             let at = col + v * lanes;
             // SAFETY: columns are positions of the blocks.
@@ -227,7 +226,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> CacheForm<P> for Plain<E> {
     ) {
         let values = PlainValues { blocks, positions };
         // SAFETY: the caller's contract.
-        unsafe { product::<P, _>(&values, weights, rows, [0, width(blocks.head.dim)], out) }
+        unsafe { product::<P, _>(&values, weights, rows, [0, width(blocks.head.values)], out) }
     }
     #[inline(always)]
     unsafe fn keys(blocks: KvBlocks<'_, E>, block: usize, i: usize, place: usize) -> P::V {
@@ -271,8 +270,8 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainKeys<'_, E> {
     }
     #[inline(always)]
     fn ahead<const W: usize>(&self, _: usize, col: usize) -> Option<[*const u8; W]> {
-        let (dim, width) = (self.0.head.dim, width(self.0.head.dim));
-        self.0.values(col, P::LANES, |place| KV_BLOCK * dim + place * width)
+        let KvHead { dim, values, .. } = self.0.head;
+        self.0.values(col, P::LANES, |place| KV_BLOCK * dim + place * width(values))
     }
 }
 
@@ -292,13 +291,13 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainValues<'_, E> {
     }
     #[inline(always)]
     fn step(&self) -> usize {
-        width(self.blocks.head.dim)
+        width(self.blocks.head.values)
     }
     #[inline(always)]
     fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const E; W]) {
         let (block, from, steps) = run(self.positions, i);
-        let (dim, width) = (self.blocks.head.dim, width(self.blocks.head.dim));
-        let first = KV_BLOCK * dim + from % KV_BLOCK * width + col;
+        let KvHead { dim, values, .. } = self.blocks.head;
+        let first = KV_BLOCK * dim + from % KV_BLOCK * width(values) + col;
         // SAFETY: positions are those of the blocks; values are behind the keys.
         (from, steps, from_fn(|v| unsafe { self.blocks.at(block).add(first + v * P::LANES) }))
     }
@@ -354,7 +353,7 @@ impl<P: Widen + Prim<f16> + Prim<f32>> CacheForm<P> for CodesWithScales {
         room: *mut f32,
     ) {
         let places = Places::from(blocks.head);
-        for group in 0..places.groups() {
+        for group in 0..places.value_groups() {
             // SAFETY: the caller's contract: weights and scales are there for whole blocks.
             unsafe {
                 for i in 0..runs(positions) {
@@ -369,7 +368,7 @@ impl<P: Widen + Prim<f16> + Prim<f32>> CacheForm<P> for CodesWithScales {
                         }
                     }
                 }
-                let end = width(blocks.head.dim).min((group + 1) * SCALE_GROUP);
+                let end = width(blocks.head.values).min((group + 1) * SCALE_GROUP);
                 let values = ScaledValues { blocks, positions };
                 product::<P, _>(&values, (room, stride), rows, [group * SCALE_GROUP, end], out);
             }
@@ -396,7 +395,7 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
 
     #[inline(always)]
     fn runs(&self) -> usize {
-        Places::from(self.0.head).groups()
+        Places::from(self.0.head).key_groups()
     }
     #[inline(always)]
     fn step(&self) -> usize {
@@ -429,7 +428,7 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
     #[inline(always)]
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
         // Each group prefetches its share.
-        let (places, width) = (Places::from(self.0.head), width(self.0.head.dim));
+        let (places, width) = (Places::from(self.0.head), width(self.0.head.values));
         self.0.values(col, P::LANES, |place| places.values() + place * width + i * SCALE_GROUP * P::LANES)
     }
 }
@@ -452,13 +451,13 @@ unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     }
     #[inline(always)]
     fn step(&self) -> usize {
-        width(self.blocks.head.dim)
+        width(self.blocks.head.values)
     }
     #[inline(always)]
     fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const i8; W]) {
         let (block, from, steps) = run(self.positions, i);
-        let dim = self.blocks.head.dim;
-        let first = Places::from(self.blocks.head).values() + from % KV_BLOCK * width(dim) + col;
+        let KvHead { values, .. } = self.blocks.head;
+        let first = Places::from(self.blocks.head).values() + from % KV_BLOCK * width(values) + col;
         // SAFETY: positions are those of the blocks.
         (from, steps, from_fn(|v| unsafe { self.blocks.at(block).add(first + v * P::LANES).cast() }))
     }
@@ -500,20 +499,42 @@ impl Decoded {
     pub(super) unsafe fn decode<P: Prim<f32>, F: CacheForm<P>>(self, keys: KvBlocks<'_, F::Cell>, n: usize) {
         let stride = self.width + DECODED_GAP;
         for block in 0..keys.all.len() {
-            for (place, first) in (0..KV_BLOCK)
-                .step_by(P::LANES)
-                .flat_map(|place| (0..self.width).step_by(P::LANES).map(move |first| (place, first)))
-            {
-                // SAFETY: the caller's contract; the width is a multiple of the lanes.
-                unsafe {
-                    let mut square = [P::splat(0.0); 16];
-                    for (j, v) in square.iter_mut().enumerate().take(P::LANES.min(n.saturating_sub(first))) {
-                        *v = F::keys(keys, block, first + j, place);
-                    }
-                    let to = self.values.add((block * KV_BLOCK + place) * stride + first);
-                    for (p, &v) in transpose::<P>(square).iter().enumerate().take(P::LANES) {
-                        P::store(to.add(p * stride), v);
-                    }
+            // SAFETY: the caller's contract.
+            unsafe {
+                let to = self.values.add(block * KV_BLOCK * stride);
+                rows_of_keys::<P, F>(keys, block, [n, self.width], (to, stride));
+            }
+        }
+    }
+}
+
+/// Writes the first `n` elements of the keys of a block, key by key and `stride` numbers apart, and zeros behind them until there are `width` numbers.
+///
+/// # Safety
+/// Keys of at least as many elements, and room for the numbers of each position; the instruction set.
+#[inline(always)]
+pub(super) unsafe fn rows_of_keys<P: Prim<f32>, F: CacheForm<P>>(
+    keys: KvBlocks<'_, F::Cell>,
+    block: usize,
+    [n, width]: [usize; 2],
+    (to, stride): (*mut f32, usize),
+) {
+    for (place, first) in (0..KV_BLOCK)
+        .step_by(P::LANES)
+        .flat_map(|place| (0..width).step_by(P::LANES).map(move |first| (place, first)))
+    {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut square = [P::splat(0.0); 16];
+            for (j, v) in square.iter_mut().enumerate().take(P::LANES.min(n.saturating_sub(first))) {
+                *v = F::keys(keys, block, first + j, place);
+            }
+            let to = to.add(place * stride + first);
+            for (p, &v) in transpose::<P>(square).iter().enumerate().take(P::LANES) {
+                if width - first >= P::LANES {
+                    P::store(to.add(p * stride), v);
+                } else {
+                    P::store_n(to.add(p * stride), v, width - first);
                 }
             }
         }

@@ -16,29 +16,34 @@ mod tree;
 /// Positions of a block of cached keys and values.
 pub const KV_BLOCK: usize = 16;
 
-pub(crate) use body::{append, append_q8_0, attend, attend_q8_0, join};
+pub(crate) use body::{append, append_q8_0, attend, attend_q8_0, join, keys, keys_q8_0};
 
 /// The elements of a KV head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvHead {
     /// Elements of a key, and of a query.
     pub dim: usize,
-    /// Elements at the beginning of a key that are the value, too, as in multi-head latent attention: blocks hold keys alone. With `None`, blocks hold
-    /// values of `dim` elements behind the keys.
-    pub latent: Option<usize>,
+    /// Elements of a value.
+    pub values: usize,
+    /// Whether a value is the beginning of its key, as in multi-head latent attention: blocks hold keys alone.
+    pub latent: bool,
 }
 
 impl KvHead {
-    /// Elements of a value.
-    pub fn values(self) -> usize {
-        self.latent.unwrap_or(self.dim)
+    /// Elements of a value that blocks hold behind the keys.
+    pub(crate) fn stored(self) -> usize {
+        if self.latent {
+            0
+        } else {
+            self.values
+        }
     }
 }
 
 /// A head whose values have as many elements as its keys, and are stored.
 impl From<usize> for KvHead {
     fn from(dim: usize) -> Self {
-        Self { dim, latent: None }
+        Self { dim, values: dim, latent: false }
     }
 }
 
@@ -147,13 +152,24 @@ pub struct JoinArgs {
 /// The arguments of [`append`]: tokens at consecutive positions of one block.
 pub struct AppendArgs<E> {
     pub(crate) tokens: usize,
-    pub(crate) dim: usize,
+    pub(crate) head: KvHead,
     /// The first token's place in the block.
     pub(crate) place: usize,
     pub(crate) keys: *const f32,
-    /// `None` if blocks hold keys alone.
-    pub(crate) values: Option<*const f32>,
+    /// Nothing is read if blocks hold keys alone.
+    pub(crate) values: *const f32,
     /// Elements from one token's keys, or values, to the next one's.
     pub(crate) strides: [usize; 2],
     pub(crate) block: *mut E,
+}
+
+/// The arguments of [`keys`]: the keys of a block.
+pub struct KeysArgs<'a, E> {
+    pub(crate) head: KvHead,
+    pub(crate) block: &'a [E],
+    /// How many elements of each key are read.
+    pub(crate) n: usize,
+    /// Where those of the first position go, and how far those of each position are behind those of the one before.
+    pub(crate) keys: *mut f32,
+    pub(crate) stride: usize,
 }

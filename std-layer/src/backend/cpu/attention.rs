@@ -133,7 +133,7 @@ pub(super) struct Heads {
 impl Heads {
     pub(super) fn of(config: &Config, KvHeads { count, dim }: KvHeads) -> Self {
         let (cached, step) = (config.kv_head(dim), config.query_step(dim));
-        Self { kv_heads: count, group: config.heads / count, dim, values: cached.values(), cached, step }
+        Self { kv_heads: count, group: config.heads / count, dim, values: cached.values, cached, step }
     }
 
     /// The queries, and their gates, of the heads of a token that share a KV head.

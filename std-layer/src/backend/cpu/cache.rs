@@ -205,7 +205,9 @@ impl CpuKvCache {
                         .map(|(page, slot)| (page as usize * count + head) * self.options.page_tokens + slot);
                     let end = start + (from.max(to) / KV_BLOCK + 1) * block;
                     let memory = &mut self.memory[start..end];
-                    self.options.kind.relocate(KvHead { dim, latent: self.latent }, memory, from, to)?;
+                    let head =
+                        KvHead { dim, values: self.latent.unwrap_or(dim), latent: self.latent.is_some() };
+                    self.options.kind.relocate(head, memory, from, to)?;
                 }
             }
         }
