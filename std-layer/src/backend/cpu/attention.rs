@@ -1,10 +1,6 @@
-//! Attention on the CPU: how its work is divided among threads, and how partial results are joined.
-//!
-//! The positions of a sequence are cut into pieces of [`KV_PIECE`] positions, whatever steps they come from. The partial result
-//! of a query and a piece depends on that piece alone, and partial results are joined in the order of their pieces. So no bit
-//! of the result depends on the number of threads, the size of pages, or the number of tokens in a step.
+//! Attention on the CPU: what a chunk does, and how partial results are joined.
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use gllm_kernels_core::{
     bf16, f16, Alibi, Attended, KernelError, Kernels, KvHead, KvPiece, KvTree, MatRef, RopeShape, Scratch,
@@ -13,191 +9,14 @@ use gllm_kernels_core::{
 
 use super::cache::Blocks;
 use super::cached::{Cached, Plain, Q8_0};
-use super::latent::{Latent, OfHeads};
+use super::expanded::Expanded;
+use super::latent::Latent;
 use super::rows::Rows;
+use super::shares::{BlockTokens, Chunk, Heads, Shares, TokenRun, PIECE_BLOCKS};
 use super::team::Memory;
-use super::weights::CpuWeights;
+use super::weights::{CpuWeights, Matrix};
 use crate::backend::KvType;
-use crate::model::{Config, KvHeads, Norm};
-
-/// Positions of a piece.
-const KV_PIECE: usize = 256;
-const PIECE_BLOCKS: usize = KV_PIECE / KV_BLOCK;
-
-/// About how many queries attend together. Their scores and the keys of a piece stay in L2.
-const QUERIES: usize = 48;
-
-/// If there are fewer chunks of attention than this for each thread, each piece becomes a chunk of its own.
-const CHUNKS_PER_THREAD: usize = 4;
-
-/// Consecutive tokens of a sequence, or drafts that form a tree.
-#[derive(Clone, Debug)]
-pub(super) struct TokenRun {
-    /// The first token's row.
-    pub(super) row: usize,
-    pub(super) tokens: usize,
-    /// Where in the sequence the first token is cached, and its position.
-    pub(super) first: usize,
-    /// Of each draft those on the path to it; empty if the tokens are consecutive.
-    pub(super) paths: Vec<u64>,
-}
-
-impl TokenRun {
-    /// A token's position.
-    pub(super) fn position(&self, token: usize) -> usize {
-        self.first + self.paths.get(token).map_or(token, |path| path.count_ones() as usize - 1)
-    }
-
-    /// The positions of all tokens of some runs.
-    pub(super) fn positions(runs: &[Self]) -> Vec<u32> {
-        runs.iter().flat_map(|run| (0..run.tokens).map(|token| run.position(token) as u32)).collect()
-    }
-}
-
-/// A chunk of attention: some tokens of a run, for the queries of a KV head.
-#[derive(Clone, Debug)]
-struct Chunk {
-    run: usize,
-    head: usize,
-    /// Tokens, counted in the run.
-    tokens: Range<usize>,
-    pieces: Range<usize>,
-    /// Where in the memory for partial results its results go, unless they are complete.
-    partial: Option<usize>,
-}
-
-/// What tokens see.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sight {
-    /// How many positions up to a token's own; `None`: all.
-    pub(super) window: Option<usize>,
-    /// Whether a token's own position is the last one that it sees. Otherwise that is the last one of the step.
-    pub(super) causal: bool,
-}
-
-impl Sight {
-    /// The positions that a token of a run sees.
-    fn of(self, run: &TokenRun, token: usize) -> [usize; 2] {
-        let position = run.position(token);
-        let from = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        [from, if self.causal { position + 1 } else { run.first + run.tokens }]
-    }
-
-    /// Where in the sequence what some tokens of a run see is cached. No draft is cached before its position.
-    fn of_all(self, run: &TokenRun, tokens: &Range<usize>) -> [usize; 2] {
-        let from = tokens.clone().map(|token| self.of(run, token)[0]).min().unwrap_or(0);
-        [from, run.first + if self.causal { tokens.end } else { run.tokens }]
-    }
-}
-
-/// The chunks of attention, for layers with the same window.
-#[derive(Debug)]
-pub(super) struct Shares {
-    sight: Sight,
-    heads: Heads,
-    chunks: Vec<Chunk>,
-    /// For each row, the partial results of each of its KV heads. Empty if the results of chunks are complete.
-    joins: Vec<Vec<Join>>,
-    /// Elements of memory for partial results.
-    pub(super) partial_len: usize,
-    /// Which chunk behind the one that a thread does is probably its next one.
-    next: usize,
-}
-
-/// The partial results of a row and a KV head, each `step` elements behind the one before.
-#[derive(Clone, Copy, Debug)]
-struct Join {
-    first: usize,
-    count: usize,
-    step: usize,
-    /// Queries of each partial result.
-    queries: usize,
-    /// The row's first one among them.
-    query: usize,
-}
-
-/// Numbers and sizes of heads.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heads {
-    kv_heads: usize,
-    /// Queries of a token that share a KV head.
-    group: usize,
-    dim: usize,
-    /// Elements of a value.
-    values: usize,
-    cached: KvHead,
-    /// How far a head's queries are behind those of the head before. Gates lie between them, if there are any.
-    step: usize,
-}
-
-impl Heads {
-    pub(super) fn of(config: &Config, KvHeads { count, dim }: KvHeads) -> Self {
-        let (cached, step) = (config.kv_head(dim), config.query_step(dim));
-        Self { kv_heads: count, group: config.heads / count, dim, values: cached.values, cached, step }
-    }
-
-    /// The queries, and their gates, of the heads of a token that share a KV head.
-    fn queries_of<'a>(&self, row: &'a [f32], head: usize) -> impl Iterator<Item = (&'a [f32], &'a [f32])> {
-        let (dim, len) = (self.dim, self.group * self.step);
-        row[head * len..][..len].chunks_exact(self.step).map(move |both| both.split_at(dim))
-    }
-}
-
-impl Shares {
-    pub(super) fn new(sight: Sight, runs: &[TokenRun], heads: Heads, threads: usize) -> Self {
-        let step = (QUERIES / heads.group).max(1);
-        let chunks: usize = runs.iter().map(|run| run.tokens.div_ceil(step) * heads.kv_heads).sum();
-        let split = chunks < threads * CHUNKS_PER_THREAD && threads > 1;
-        let (mut chunks, mut partial_len) = (Vec::new(), 0);
-        let rows = runs.iter().map(|run| run.row + run.tokens).max().unwrap_or(0);
-        let mut joins = vec![Vec::new(); if split { rows } else { 0 }];
-        for (run, of) in runs.iter().enumerate() {
-            for first in (0..of.tokens).step_by(step) {
-                let tokens = first..(first + step).min(of.tokens);
-                let [from, end] = sight.of_all(of, &tokens);
-                let pieces = from / KV_PIECE..end.div_ceil(KV_PIECE);
-                for head in 0..heads.kv_heads {
-                    let work =
-                        Chunk { run, head, tokens: tokens.clone(), pieces: pieces.clone(), partial: None };
-                    if !split {
-                        chunks.push(work);
-                        continue;
-                    }
-                    let queries = tokens.len() * heads.group;
-                    let each = queries * (heads.values + 2);
-                    for t in tokens.clone() {
-                        let query = (t - tokens.start) * heads.group;
-                        let join =
-                            Join { first: partial_len, count: pieces.len(), step: each, queries, query };
-                        joins[of.row + t].push(join);
-                    }
-                    for piece in pieces.clone() {
-                        chunks.push(Chunk {
-                            pieces: piece..piece + 1,
-                            partial: Some(partial_len),
-                            ..work.clone()
-                        });
-                        partial_len += each;
-                    }
-                }
-            }
-        }
-        // The longest chunks come first, so that no thread is left with one at the end.
-        if !split {
-            chunks.sort_by_key(|work| std::cmp::Reverse(work.pieces.len()));
-        }
-        Self { sight, heads, chunks, joins, partial_len, next: threads }
-    }
-
-    pub(super) fn chunks(&self) -> usize {
-        self.chunks.len()
-    }
-
-    /// Whether the results of chunks are partial and have to be joined.
-    pub(super) fn is_split(&self) -> bool {
-        !self.joins.is_empty()
-    }
-}
+use crate::model::Norm;
 
 /// The operands of a step's attention.
 #[derive(Debug)]
@@ -226,6 +45,8 @@ pub(super) struct OfLayer {
     pub(super) group: usize,
     /// The sinks of its heads.
     pub(super) sinks: Option<*const [f32]>,
+    /// The matrices that decode keys and values of each head, if latent attention is expanded.
+    pub(super) matrices: Option<[*const [Arc<Matrix>]; 2]>,
     /// Queries, keys and values.
     pub(super) from: Rows,
     /// Results.
@@ -254,7 +75,8 @@ impl Joined {
         unsafe {
             let a = &*self.attention;
             let shares = &a.shares[self.of.group];
-            let Heads { group, values: dim, .. } = shares.heads;
+            let Heads { group, head, .. } = shares.heads;
+            let dim = head.values;
             let sinks = self.of.sinks.map(|sinks| &*sinks);
             let from = self.of.from.get(row..row + 1);
             let joins = shares.joins[row].iter().zip(to.chunks_exact_mut(group * dim));
@@ -363,17 +185,18 @@ impl Attention {
     unsafe fn blocks_of<C: Cached>(
         &self,
         layer: usize,
-        sight: Sight,
+        shares: &Shares,
         work: &Chunk,
         piece: usize,
         len: usize,
     ) -> (usize, usize, [&[C::Cell]; PIECE_BLOCKS]) {
-        let [from, end] = sight.of_all(&self.runs[work.run], &work.tokens);
+        let head = shares.heads.cached_at(work.head);
+        let [from, end] = shares.sight.of_all(&self.runs[work.run], &work.tokens);
         let first = (piece * PIECE_BLOCKS).max(from / KV_BLOCK);
         let end = ((piece + 1) * PIECE_BLOCKS).min(end.div_ceil(KV_BLOCK));
         let mut blocks: [&[C::Cell]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
         for (i, block) in blocks.iter_mut().enumerate().take(end - first) {
-            let at = self.blocks.at(layer, work.run, work.head, first + i);
+            let at = self.blocks.at(layer, work.run, head, first + i);
             // SAFETY: a block of the cache, in which nobody writes now.
             *block = unsafe { std::slice::from_raw_parts(at.cast::<C::Cell>(), len) };
         }
@@ -393,22 +216,25 @@ impl Attention {
         let k = crate::kernels::<f32>();
         let shares = &self.shares[of.group];
         let work = &shares.chunks[chunk];
-        let (run, Heads { group, dim, values: width, cached, .. }) = (&self.runs[work.run], shares.heads);
+        let (run, Heads { group, head, cached: (_, cached), .. }) = (&self.runs[work.run], shares.heads);
+        let KvHead { dim, values: width, .. } = head;
         // SAFETY: the caller's contract.
         let sinks = of.sinks.map(|sinks| unsafe { &*sinks });
         let queries = work.tokens.len() * group;
-        let scratch = k.attend_scratch(queries, cached, PIECE_BLOCKS)?.size_unaligned();
         let len = C::len(cached)?;
-        let own = queries * (dim + width + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
-        let (own, scratch) = memory.bytes(own + scratch).split_at_mut(own);
-        let (spans, own) = own.split_at_mut(queries * size_of::<[usize; 2]>());
-        // SAFETY: any bytes are numbers. (Memory starts on a cache line, and each part is a multiple of 8 bytes, so nothing is
-        // lost to alignment.)
-        let (spans, own) = unsafe { (spans.align_to_mut::<[usize; 2]>().1, own.align_to_mut::<f32>().1) };
-        let (q, own) = own.split_at_mut(queries * dim);
-        let (sums, values) = own.split_at_mut(2 * queries);
+        // SAFETY: the caller's contract.
+        let matrices = of.matrices.map(|both| both.map(|of| unsafe { &*(&(*of))[work.head] }));
+        let of_latent = self.latent.as_ref().map(|latent| latent.of);
+        let expanded = matrices.zip(of_latent).map(|(matrices, of)| Expanded::new(&k, of, cached, matrices));
+        let expanded = expanded.transpose()?;
+        let more = expanded.as_ref().map_or(0, Expanded::room);
+        let mut own = memory.take_numbers(queries * (dim + width + 2) + more);
+        let (q, rest) = own.split_at_mut(queries * dim);
+        let (sums, rest) = rest.split_at_mut(2 * queries);
+        let (values, room) = rest.split_at_mut(queries * width);
+        let mut spans = Vec::with_capacity(queries);
         for (t, token) in work.tokens.clone().enumerate() {
-            spans[t * group..(t + 1) * group].fill(shares.sight.of(run, token));
+            spans.resize(spans.len() + group, shares.sight.of(run, token));
             // SAFETY: the token's row, whose queries of this head lie side by side.
             let row = unsafe { of.from.get(run.row + token..run.row + token + 1) };
             let to = q[t * group * dim..][..group * dim].chunks_exact_mut(dim);
@@ -436,8 +262,7 @@ impl Attention {
         };
         all.clear();
         // SAFETY: the caller's contract.
-        let blocks_of =
-            |work, piece| unsafe { self.blocks_of::<C>(of.keys_of, shares.sight, work, piece, len) };
+        let blocks_of = |work, piece| unsafe { self.blocks_of::<C>(of.keys_of, shares, work, piece, len) };
         let (mut first, mut n, mut blocks) = blocks_of(work, work.pieces.start);
         for piece in work.pieces.clone() {
             // What is attended to next is asked for meanwhile.
@@ -449,13 +274,19 @@ impl Attention {
             let piece = KvPiece {
                 blocks: &blocks[..n],
                 first: first * KV_BLOCK,
-                spans,
+                spans: &spans,
                 softcap: self.softcap,
                 alibi: &alibi,
                 tree,
                 next: &next.2[..next.1],
             };
-            C::attend(cached, q, piece, all.reborrow(), Scratch::new(scratch))?;
+            match &expanded {
+                Some(expanded) => expanded.attend::<C>(&k, q, piece, all.reborrow(), room, memory)?,
+                None => {
+                    let need = k.attend_scratch(queries, head, PIECE_BLOCKS)?.size_unaligned();
+                    C::attend(head, q, piece, all.reborrow(), Scratch::new(memory.bytes(need)))?;
+                }
+            }
             (first, n, blocks) = next;
         }
         if work.partial.is_none() {
@@ -474,34 +305,8 @@ impl Attention {
                 finish(&k, &part, sinks, shares.heads.queries_of(row, work.head), to)?;
             }
         }
+        memory.keep_numbers(own);
         Ok(())
-    }
-}
-
-/// Tokens of a run that are in the same block of the cache.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BlockTokens {
-    pub(super) run: usize,
-    pub(super) row: usize,
-    pub(super) tokens: usize,
-    /// Where in the sequence the first of them is cached.
-    pub(super) first: usize,
-}
-
-impl BlockTokens {
-    /// The tokens of some runs, block by block.
-    pub(super) fn of(runs: &[TokenRun]) -> Vec<Self> {
-        let mut all = Vec::new();
-        for (run, of) in runs.iter().enumerate() {
-            let mut token = 0;
-            while token < of.tokens {
-                let first = of.first + token;
-                let n = (KV_BLOCK - first % KV_BLOCK).min(of.tokens - token);
-                all.push(Self { run, row: of.row + token, tokens: n, first });
-                token += n;
-            }
-        }
-        all
     }
 }
 
@@ -526,14 +331,13 @@ impl Attention {
         (shape, angles, eps): (RopeShape, &Angles, f32),
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
-        let Heads { kv_heads, group, dim, step, .. } = self.shares[layer.group].heads;
+        let Heads { kv_heads, group, head: KvHead { dim, .. }, step, .. } = self.shares[layer.group].heads;
         if let (Some(latent), Some(of_layer)) = (&self.latent, weights.tensors.latent(layer.layer)) {
-            let to = OfHeads { rows: layer.from, step };
             let (rows, at) = latent.cached;
             // SAFETY: the caller's contract.
             return unsafe {
                 let angles: [&[f32]; 2] = [&angles.cos, &angles.sin];
-                latent.prepare(&k, of.row..of.row + of.tokens, &of_layer.norm, (shape, angles, eps), to)?;
+                latent.prepare(&k, of.row..of.row + of.tokens, &of_layer.norm, (shape, angles, eps))?;
                 self.append_any(layer, of, (rows, at, None))
             };
         }
@@ -617,11 +421,11 @@ impl Attention {
         of: BlockTokens,
         (rows, keys, values): (Rows, usize, Option<usize>),
     ) -> Result<(), KernelError> {
-        let Heads { kv_heads, dim, cached, .. } = self.shares[layer.group].heads;
-        let len = C::len(cached)?;
+        let (heads, cached) = self.shares[layer.group].heads.cached;
+        let (dim, len) = (cached.dim, C::len(cached)?);
         // SAFETY: the caller's contract.
         let x = unsafe { rows.get(of.row..of.row + of.tokens) };
-        for head in 0..kv_heads {
+        for head in 0..heads {
             let part = |at: usize, n| MatRef::with_strides(&x[at..], of.tokens, n, rows.width, 1);
             let at = self.blocks.at(layer.layer, of.run, head, of.first / KV_BLOCK);
             // SAFETY: a block of the cache, which is the caller's.

@@ -2,7 +2,9 @@
 
 use std::marker::PhantomData;
 
-use gllm_kernels_core::{bf16, f16, Attended, Element, KernelError, KvHead, KvPiece, MatRef, Scratch};
+use gllm_kernels_core::{
+    bf16, f16, Attended, Element, KernelError, KvHead, KvPiece, MatMut, MatRef, Scratch,
+};
 
 use crate::backend::KvType;
 
@@ -21,6 +23,8 @@ pub(super) trait Cached {
     ) -> Result<(), KernelError>;
     /// Copies what place `from` has to place `to`, in blocks one behind the other.
     fn relocate(head: KvHead, blocks: &mut [Self::Cell], from: usize, to: usize) -> Result<(), KernelError>;
+    /// Reads the keys of a block.
+    fn read(head: KvHead, block: &[Self::Cell], keys: MatMut<'_, f32>) -> Result<(), KernelError>;
     /// Attention to a piece of the cache, added to `all`.
     fn attend(
         head: KvHead,
@@ -50,6 +54,9 @@ impl<E: Element> Cached for Plain<E> {
     }
     fn relocate(head: KvHead, blocks: &mut [E], from: usize, to: usize) -> Result<(), KernelError> {
         crate::kernels::<E>().kv_move(head, blocks, from, to)
+    }
+    fn read(head: KvHead, block: &[E], keys: MatMut<'_, f32>) -> Result<(), KernelError> {
+        crate::kernels::<E>().kv_keys(head, block, keys)
     }
     fn attend(
         head: KvHead,
@@ -81,6 +88,9 @@ impl Cached for Q8_0 {
     }
     fn relocate(head: KvHead, blocks: &mut [u8], from: usize, to: usize) -> Result<(), KernelError> {
         crate::kernels::<f32>().kv_move_q8_0(head, blocks, from, to)
+    }
+    fn read(head: KvHead, block: &[u8], keys: MatMut<'_, f32>) -> Result<(), KernelError> {
+        crate::kernels::<f32>().kv_keys_q8_0(head, block, keys)
     }
     fn attend(
         head: KvHead,

@@ -8,6 +8,7 @@
 mod attention;
 mod cache;
 mod cached;
+mod expanded;
 mod experts;
 mod head_products;
 mod latent;
@@ -15,6 +16,7 @@ mod layers;
 mod product;
 mod recurrent;
 mod rows;
+mod shares;
 mod step;
 mod team;
 mod weights;
@@ -32,8 +34,8 @@ use super::{
 };
 use crate::aligned::AlignedVec;
 use crate::model::{decode, embed, sample, Config, HostWeights, Pooling, SequenceId, Tree};
-use attention::TokenRun;
 pub use cache::CpuKvCache;
+use shares::TokenRun;
 use step::Recorder;
 use team::Team;
 pub use weights::CpuWeights;

@@ -199,7 +199,7 @@ impl Product {
         y: Rows,
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
-        let mut products = memory.take_products(x.rows() * n);
+        let mut products = memory.take_numbers(x.rows() * n);
         let all = &mut products[..x.rows() * n];
         // SAFETY: the caller's contract.
         let done = unsafe {
@@ -210,7 +210,7 @@ impl Product {
             // SAFETY: the caller's contract.
             k.vec_add(whole, rest, unsafe { std::slice::from_raw_parts_mut(y.ptr.add(row * y.width), n) })?;
         }
-        memory.keep_products(products);
+        memory.keep_numbers(products);
         done
     }
 

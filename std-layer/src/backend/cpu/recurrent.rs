@@ -2,8 +2,8 @@
 
 use gllm_kernels_core::{ConvFilter, DeltaGates, KernelError, Kernels, MatMut, MatRef};
 
-use super::attention::TokenRun;
 use super::rows::{sigmoid, Rows};
+use super::shares::TokenRun;
 use super::team::Memory;
 use crate::backend::tensors::{LinearVectors, RecurrentVectors};
 use crate::model::{LinearAttention, Recurrence, Rule};
@@ -81,7 +81,7 @@ impl Recurrent {
             let vectors = &*self.vectors;
             let w = MatRef::with_strides(&vectors.convolution[at..], taps, n, channels, 1)?;
             let Recurrence::Linear(of) = self.of else {
-                let mut room = memory.take_products(TOKENS * n);
+                let mut room = memory.take_numbers(TOKENS * n);
                 let row_of = |rows: Rows, row: usize, at: usize| rows.ptr.add(row * rows.width + at);
                 let done = (0..tokens).step_by(TOKENS).try_for_each(|first| {
                     let (tokens, row) = (TOKENS.min(tokens - first), row + first);
@@ -98,7 +98,7 @@ impl Recurrent {
                         k.vec_mul_inplace(input(row, 1), y)
                     })
                 });
-                memory.keep_products(room);
+                memory.keep_numbers(room);
                 return done;
             };
             let x =
@@ -141,7 +141,7 @@ impl Recurrent {
         let vectors = unsafe { (*self.vectors).linear.as_ref() };
         let Some(vectors): Option<&LinearVectors<_>> = vectors else { return Ok(()) };
         let TokenRun { row, tokens, first: position, .. } = self.runs[run];
-        let mut room = memory.take_products(TOKENS * value_size);
+        let mut room = memory.take_numbers(TOKENS * value_size);
         // SAFETY: the caller's contract.
         let done = (0..tokens).step_by(TOKENS).try_for_each(|first| unsafe {
             let state = self.states[run].add((taps - 1) * channels + head * value_size * key_size);
@@ -191,7 +191,7 @@ impl Recurrent {
             }
             Ok(())
         });
-        memory.keep_products(room);
+        memory.keep_numbers(room);
         done
     }
 }

@@ -202,11 +202,11 @@ impl RowOp {
                         y.chunks_exact_mut(to.width).try_for_each(|y| k.vec_add_inplace(&**row, y))?;
                     }
                     if let Some(Positions { table, of }) = positions {
-                        let mut more = memory.take_products(y.len());
+                        let mut more = memory.take_numbers(y.len());
                         let (more_rows, of) = (&mut more[..y.len()], &of[rows.clone()]);
                         (**table).look_up(k, of, MatMut::new(more_rows, rows.len(), to.width)?)?;
                         k.vec_add_inplace(&more[..y.len()], y)?;
-                        memory.keep_products(more);
+                        memory.keep_numbers(more);
                     }
                 }
                 RowWork::Round => {}

@@ -5,14 +5,15 @@ use std::sync::{Arc, OnceLock};
 
 use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
 
-use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, OfLayer, Shares, Sight, TokenRun};
+use super::attention::{Angles, Attention, Joined, OfLayer};
 use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
 use super::head_products::HeadProducts;
-use super::latent::{Latent, OfHeads};
+use super::latent::{is_expanded, Latent, OfHeads};
 use super::product::{How, Product, Way};
 use super::recurrent::Recurrent;
 use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
+use super::shares::{BlockTokens, Heads, Shares, Sight, TokenRun};
 use super::team::{Memory, Work, LINE};
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
@@ -181,9 +182,16 @@ impl<'a> Recorder<'a> {
         let (model, kernels) = (&weights.config, crate::kernels::<f32>());
         let rows = tokens.len();
         let (sequences, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+        let precision = match config.precision {
+            Precision::Exact => Precision::Exact,
+            _ => Precision::Fast,
+        };
+        let expanded = model.latent_attention.filter(|of| is_expanded(of, &runs, precision));
         let share = |&window: &Option<usize>| {
             let sight = Sight { window, causal: model.causal };
-            Shares::new(sight, &runs, Heads::of(model, model.heads_with(window)), threads)
+            let heads = Heads::of(model, model.heads_with(window));
+            let heads = expanded.map_or(heads, |of| heads.expanded(model.heads, &of));
+            Shares::new(sight, &runs, heads, threads)
         };
         let shares: Vec<_> = kv.windows.iter().map(share).collect();
         let blocks = kv.blocks(&sequences)?;
@@ -215,7 +223,14 @@ impl<'a> Recorder<'a> {
         let latent = model.latent_attention.map(|of| {
             let queries = if of.query_rank.is_some() { Slot::Queries } else { Slot::Heads };
             let (queries, products) = (slots[&queries], slots[&Slot::Heads]);
-            Latent { of, queries, cached: (products, products.width - of.cached()) }
+            let absorbed = OfHeads { rows: slots[&Slot::Absorbed], step: model.head_dim };
+            Latent {
+                of,
+                heads: model.heads,
+                queries,
+                cached: (products, products.width - of.cached()),
+                absorbed: expanded.is_none().then_some(absorbed),
+            }
         });
         let attention = Box::new(Attention {
             blocks,
@@ -254,10 +269,7 @@ impl<'a> Recorder<'a> {
             program,
             weights,
             group_of: kv.group_of.clone(),
-            precision: match config.precision {
-                Precision::Exact => Precision::Exact,
-                _ => Precision::Fast,
-            },
+            precision,
             threads,
             rows,
             outputs,
@@ -299,13 +311,17 @@ impl<'a> Recorder<'a> {
     /// What the attention of a layer works on.
     fn of_layer(&self, layer: usize) -> OfLayer {
         let sinks = self.weights.tensors.sinks(layer).map(|sinks| &raw const **sinks);
-        let slots = match self.program.attention.latent {
-            Some(_) => [Slot::Absorbed, Slot::Weighed],
-            None => [Slot::Heads, Slot::Mixed],
+        let (slots, expanded) = match self.program.attention.latent {
+            Some(Latent { absorbed: Some(_), .. }) => ([Slot::Absorbed, Slot::Weighed], false),
+            Some(Latent { of, .. }) if of.query_rank.is_some() => ([Slot::Queries, Slot::Mixed], true),
+            Some(_) => ([Slot::Heads, Slot::Mixed], true),
+            None => ([Slot::Heads, Slot::Mixed], false),
         };
         let [from, to] = slots.map(|slot| self.rows_in(slot, layer));
+        let values = self.weights.tensors.latent(layer).filter(|_| expanded).map(|of| &raw const *of.values);
+        let matrices = values.map(|values| [&raw const *self.weights.key_matrices[layer], values]);
         let keys_of = self.weights.config.layer[layer].keys_of.unwrap_or(layer);
-        OfLayer { layer, keys_of, group: self.group_of[layer], sinks, from, to }
+        OfLayer { layer, keys_of, group: self.group_of[layer], sinks, matrices, from, to }
     }
 
     /// The weight of a norm that the model has.
@@ -514,14 +530,9 @@ impl Step for Recorder<'_> {
             self.program.recurrent.push(recurrent);
             return Ok(());
         }
-        if let Some(Latent { of, queries, .. }) = self.program.attention.latent {
-            let to = OfHeads { rows: self.of_layer(layer).from, step: config.head_dim };
-            self.head_products(
-                "keys",
-                layer,
-                |of| &of.keys,
-                [OfHeads { rows: queries, step: of.query() }, to],
-            )?;
+        if let Some(Latent { of, queries, absorbed: Some(to), .. }) = self.program.attention.latent {
+            let from = OfHeads { rows: queries, step: of.query() };
+            self.head_products("keys", layer, |of| &of.keys, [from, to])?;
         }
         let angles = config.layer[layer].rope;
         let rope = &config.ropes[angles];
@@ -559,7 +570,7 @@ impl Step for Recorder<'_> {
             let (rows, step, out) = (self.rows, self.step(1), of.to);
             self.push("join", Operation::Rows(RowOp { rows, step, work, out, rounded: Vec::new() }));
         }
-        if let Some(Latent { of: latent, .. }) = self.program.attention.latent {
+        if let Some(Latent { of: latent, absorbed: Some(_), .. }) = self.program.attention.latent {
             let from = OfHeads { rows: self.of_layer(layer).to, step: latent.rank };
             let to = OfHeads { rows: self.slots[&Slot::Mixed], step: latent.values };
             self.head_products("values", layer, |of| &of.values, [from, to])?;

@@ -35,12 +35,12 @@ pub(super) const LINE: usize = AlignedVec::<u8>::ALIGN;
 #[derive(Debug)]
 pub(super) struct Memory {
     bytes: AlignedVec<u8>,
-    products: AlignedVec<f32>,
+    numbers: AlignedVec<f32>,
 }
 
 impl Memory {
     pub(super) fn new() -> Self {
-        Self { bytes: AlignedVec::zeroed(0), products: AlignedVec::zeroed(0) }
+        Self { bytes: AlignedVec::zeroed(0), numbers: AlignedVec::zeroed(0) }
     }
 
     /// At least `len` bytes with arbitrary contents, on a cache line.
@@ -51,18 +51,18 @@ impl Memory {
         &mut self.bytes
     }
 
-    /// Room for at least `len` products, with arbitrary contents, beside the [bytes](Self::bytes). It is to be [kept](Self::keep_products).
-    pub(super) fn take_products(&mut self, len: usize) -> AlignedVec<f32> {
-        let products = std::mem::replace(&mut self.products, AlignedVec::zeroed(0));
-        if products.len() < len {
+    /// Room for at least `len` numbers, with arbitrary contents, beside the [bytes](Self::bytes). It is to be [kept](Self::keep_numbers).
+    pub(super) fn take_numbers(&mut self, len: usize) -> AlignedVec<f32> {
+        let numbers = std::mem::replace(&mut self.numbers, AlignedVec::zeroed(0));
+        if numbers.len() < len {
             return AlignedVec::zeroed(len.next_power_of_two());
         }
-        products
+        numbers
     }
 
-    /// Keeps this room for the next product.
-    pub(super) fn keep_products(&mut self, products: AlignedVec<f32>) {
-        self.products = products;
+    /// Keeps this room for the next chunk.
+    pub(super) fn keep_numbers(&mut self, numbers: AlignedVec<f32>) {
+        self.numbers = numbers;
     }
 }
 

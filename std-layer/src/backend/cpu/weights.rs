@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
+use rayon::prelude::*;
 
 use crate::aligned::AlignedVec;
 use crate::backend::tensors::{first_row, Tensors, Upload};
@@ -26,6 +27,47 @@ pub(super) enum Matrix {
 }
 
 impl Matrix {
+    /// A copy of these numbers.
+    fn dense(w: MatRef<'_, f32>) -> Self {
+        let (rows, cols) = (w.rows(), w.cols());
+        let mut memory = AlignedVec::zeroed(rows * cols);
+        for (r, to) in memory.chunks_exact_mut(cols.max(1)).enumerate() {
+            for (c, to) in to.iter_mut().enumerate() {
+                let at = r * w.row_stride() + c * w.col_stride();
+                // SAFETY: an element of the view.
+                *to = unsafe { *w.as_ptr().add(at) };
+            }
+        }
+        Self::Dense { rows, cols, memory }
+    }
+
+    /// The transpose of a matrix: in its own format if that is floating point, otherwise with codes of 8 bits.
+    fn transposed(matrix: HostMatrix<'_>) -> Result<Self, KernelError> {
+        let w = match matrix {
+            HostMatrix::F32(w) => return Ok(Self::dense(w.t())),
+            HostMatrix::Quantised(w) => w,
+        };
+        let (k, rows, cols) = (crate::kernels::<f32>(), w.cols(), w.rows());
+        let mut decoded = vec![0.0; rows * cols];
+        k.dequant(w, &mut decoded)?;
+        let turned = Self::dense(MatRef::new(&decoded, cols, rows)?.t());
+        let format = match w.format() {
+            QuantFormat::F16 | QuantFormat::Bf16 => w.format(),
+            _ => QuantFormat::Q8_0,
+        };
+        let (Self::Dense { memory, .. }, Ok(row)) = (&turned, format.row_bytes(cols)) else {
+            // Rows that are not made of whole blocks stay as they are.
+            return Ok(turned);
+        };
+        let mut bytes = vec![0; rows * row];
+        k.quantize(format, memory, None, &mut bytes)?;
+        let mut packed = AlignedVec::zeroed(format.packed_size(rows, cols)?);
+        let room = k.packed_q_room(format, rows, cols, &mut packed)?;
+        k.pack_q_rows(QuantRef::new(&bytes, format, rows, cols)?, room)?;
+        let at = 0..packed.len();
+        Ok(Self::Packed { format, rows, cols, memory: Arc::new(packed), at })
+    }
+
     pub(super) fn rows(&self) -> usize {
         match self {
             Self::Packed { rows, .. } | Self::Dense { rows, .. } => *rows,
@@ -122,6 +164,8 @@ pub struct CpuWeights {
     /// The row of the first token type.
     pub(super) token_type: Option<Vec<f32>>,
     pub(super) tensors: Tensors<Matrices, Vec<f32>, ExpertWeights, Matrices>,
+    /// Of each layer those that decode the keys of each head from the rows of latent attention: the transposed matrices of keys. None if attention is not latent.
+    pub(super) key_matrices: Vec<Matrices>,
 }
 
 impl CpuWeights {
@@ -195,18 +239,7 @@ impl<'a> Packer<'a> {
         let kernels = crate::kernels::<f32>();
         let w = match matrix {
             HostMatrix::Quantised(w) => w,
-            HostMatrix::F32(w) => {
-                let (rows, cols) = (w.rows(), w.cols());
-                let mut memory = AlignedVec::zeroed(rows * cols);
-                for (r, to) in memory.chunks_exact_mut(cols).enumerate() {
-                    for (c, to) in to.iter_mut().enumerate() {
-                        let at = r * w.row_stride() + c * w.col_stride();
-                        // SAFETY: an element of the view.
-                        *to = unsafe { *w.as_ptr().add(at) };
-                    }
-                }
-                return Ok(Arc::new(Matrix::Dense { rows, cols, memory }));
-            }
+            HostMatrix::F32(w) => return Ok(Arc::new(Matrix::dense(w))),
         };
         let (format, rows, cols) = (w.format(), w.rows(), w.cols());
         let at = self.used..self.used + format.packed_size(rows, cols)?;
@@ -325,5 +358,18 @@ pub(super) fn upload(
     let per_layer = weights.per_layer.as_ref().map(|of| packer.table(of.table)).transpose()?;
     packer.pack(threads, progress)?;
     let token_type = weights.token_types.map(first_row).transpose()?;
-    Ok(CpuWeights { config: config.clone(), embedding, positions, per_layer, token_type, tensors })
+    let key_matrices = weights.layers.par_iter().map(|layer| {
+        let keys = layer.latent.iter().flat_map(|of| &of.keys);
+        keys.map(|&matrix| Matrix::transposed(matrix).map(Arc::new)).collect::<Result<_, _>>()
+    });
+    let key_matrices = key_matrices.collect::<Result<_, _>>()?;
+    Ok(CpuWeights {
+        config: config.clone(),
+        embedding,
+        positions,
+        per_layer,
+        token_type,
+        tensors,
+        key_matrices,
+    })
 }
