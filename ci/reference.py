@@ -67,11 +67,11 @@ DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, 
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma4": 6, "gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Attention and the feed-forward network take the same numbers.
-PARALLEL = ("cohere2", "command-r", "gptneox", "falcon")
+PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
 LATENT = ("deepseek2", "mistral4")
 # Activations of networks without a gate.
-UNGATED = {"starcoder2": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
+UNGATED = {"starcoder2": gelu, "phi2": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
 
 class Model:
@@ -464,7 +464,7 @@ class Model:
         groups = self.get("expert_group_count", 1)
         if groups > 1:
             own = merit.reshape(len(x), groups, -1)
-            best = np.sort(own, axis=-1)[..., -2:].sum(-1)
+            best = np.sort(own, axis=-1)[..., -self.get("expert_group_counted", 2) :].sum(-1)
             order = np.argsort(-best, axis=-1, kind="stable")
             np.put_along_axis(own, order[:, self.get("expert_group_used_count") :, None], -np.inf, 1)
             merit = own.reshape(len(x), -1)
@@ -510,7 +510,9 @@ class Model:
 
             if self.parallel:
                 own = "attn_norm" if self.weight(f"blk.{layer}.ffn_norm.weight") is None else "ffn_norm"
-                x = x + self.attention(normed(x, "attn_norm"), layer) + self.feed_forward(normed(x, own), layer, x)
+                # Where there is a second norm of attention, the first one is the network's.
+                of_attention = "attn_norm" if self.weight(f"blk.{layer}.attn_norm_2.weight") is None else "attn_norm_2"
+                x = x + self.attention(normed(x, of_attention), layer) + self.feed_forward(normed(x, own), layer, x)
                 continue
             if self.architecture in ("nemotron_h", "nemotron_h_moe"):
                 # Networks are layers of their own.
@@ -531,7 +533,8 @@ class Model:
             x = x if scale is None else x * scale
         scale = self.get("logit_scale", 1.0)
         last = "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm"
-        y = self.normed(x, last) @ self.output().T * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
+        bias = self.weight("output.bias")
+        y = (self.normed(x, last) @ self.output().T + (0 if bias is None else bias)) * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 
     def output(self):

@@ -52,6 +52,7 @@ const DECODER: Family = Family {
     fused_qkv: false,
     up_bias: false,
     down_bias: false,
+    output_bias: false,
     layer_norms: false,
     norm_biases: false,
     input_norms: true,
@@ -156,7 +157,7 @@ const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DEC
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 57] = [
+static FAMILIES: [Family; 58] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -471,6 +472,22 @@ static FAMILIES: [Family; 57] = [
         ..LAYER_NORMS
     },
     Family {
+        architecture: Architecture::Phi2,
+        gguf: "phi2",
+        checkpoints: &["phi"],
+        pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
+        gate: Gate::GeluTanh,
+        gated: false,
+        up_bias: true,
+        down_bias: true,
+        output_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        parallel: true,
+        shared_norm: true,
+        ..LAYER_NORMS
+    },
+    Family {
         architecture: Architecture::GptNeoX,
         gguf: "gptneox",
         checkpoints: &["gpt_neox"],
@@ -488,12 +505,12 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Falcon,
         gguf: "falcon",
-        checkpoints: &["falcon", "RefinedWebModel"],
+        checkpoints: &["falcon", "RefinedWebModel", "RefinedWeb"],
         gate: Gate::Gelu,
         gated: false,
         fused_qkv: true,
         parallel: true,
-        shared_norm: true,
+        some_parallel: true,
         ..LAYER_NORMS
     },
     Family { architecture: Architecture::Lfm2, gguf: "lfm2", checkpoints: &["lfm2"], ..LFM2 },

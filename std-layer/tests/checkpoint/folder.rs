@@ -155,6 +155,7 @@ impl Dense {
         if !tiny.tied {
             all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
         }
+        all.extend(weights.output_bias.iter().map(|x| Self::floats("lm_head.bias", &[x.len()], x)));
         let factor = gguf.config().logit_scale;
         let unscaled = |x: &Vec<f32>| x.iter().map(|x| x / factor).collect::<Vec<_>>();
         all.push(norm("model.norm".to_owned(), &unscaled(weights.output_norm.as_ref().unwrap())));
@@ -342,6 +343,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("deepseek2", _) => "deepseek_v3",
         ("lfm2moe", _) => "lfm2_moe",
         ("gptneox", _) => "gpt_neox",
+        ("phi2", _) => "phi",
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
         ("granitehybrid", _) => "granitemoehybrid",
         ("nemotron_h_moe", _) => "nemotron_h",
@@ -384,6 +386,7 @@ pub fn config(tiny: &Tiny) -> String {
     let activation = match tiny.architecture {
         "gptneox" | "falcon" => r#""hidden_act":"gelu""#,
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
+        "phi2" => r#""hidden_act":"gelu_new""#,
         "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
         name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
@@ -437,6 +440,7 @@ pub fn config(tiny: &Tiny) -> String {
         // A quarter of a head is rotated unless something else is said.
         "stablelm" => r#","use_parallel_residual":false,"layer_norm_eps":1e-5"#.to_owned(),
         // Half of a head is.
+        "phi2" => r#","layer_norm_eps":1e-5,"qk_layernorm":false"#.to_owned(),
         "nemotron" => r#","norm_eps":1e-5"#.to_owned(),
         _ => String::new(),
     });

@@ -72,6 +72,7 @@ impl Tiny {
             let groups = count as u32 / 3;
             set("expert_group_count", Value::U32(groups));
             set("expert_group_used_count", Value::U32(if used == count { groups } else { 2 }));
+            set("expert_group_counted", Value::U32(self.counted as u32));
         }
         set("rope.dimension_count", Value::U32(self.rotated() as u32));
         let periodic = self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);

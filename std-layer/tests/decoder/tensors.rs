@@ -83,8 +83,11 @@ impl Tiny {
                 add("attn_output", &[if self.is_latent() { self.heads * VALUES } else { q }, self.hidden]);
             }
             let by_attention = hybrid || self.is(&["gpt-oss", "seed_oss", "glm4moe"]);
+            if self.has_two_norms() {
+                add("attn_norm_2", &[self.hidden]);
+            }
             if !self.networks_are_layers()
-                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"])
+                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"])
             {
                 add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
             }
@@ -105,7 +108,16 @@ impl Tiny {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
                 }
-                None if self.is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) => {
+                None if self.is(&[
+                    "nemotron_h",
+                    "starcoder2",
+                    "gptneox",
+                    "falcon",
+                    "nemotron",
+                    "arcee",
+                    "phi2",
+                ]) =>
+                {
                     add("ffn_up", &[hidden, between]);
                     add("ffn_down", &[between, hidden]);
                 }
@@ -210,12 +222,15 @@ impl Tiny {
             all.push(("rope_freqs.weight".to_owned(), vec![self.rotated() / 2]));
         }
         if self.layer_norms().1 {
-            let norms = all.iter().filter_map(|(name, dims)| Some((name.strip_suffix("norm.weight")?, dims)));
+            let norms = all.iter().filter(|(name, _)| name.contains("norm"));
             let biases: Vec<_> =
-                norms.map(|(name, dims)| (format!("{name}norm.bias"), dims.clone())).collect();
+                norms.map(|(name, dims)| (name.replace(".weight", ".bias"), dims.clone())).collect();
             all.extend(biases);
         }
-        if self.is(&["starcoder2", "gptneox"]) {
+        if self.architecture == "phi2" {
+            all.push(("output.bias".to_owned(), vec![self.vocabulary]));
+        }
+        if self.is(&["starcoder2", "gptneox", "phi2"]) {
             for l in 0..self.layers {
                 for (name, n) in
                     [("attn_output", self.hidden), ("ffn_up", self.intermediate), ("ffn_down", self.hidden)]
@@ -229,7 +244,7 @@ impl Tiny {
         }
         // Of GLM 4, some models have them.
         if self.architecture.starts_with("qwen2")
-            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm"])
+            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm", "phi2"])
         {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {

@@ -54,6 +54,8 @@ pub struct Tiny {
     pub experts_scale: f32,
     /// How large the router's weights are.
     pub router_scale: f32,
+    /// How many experts of a group count, where they are in groups.
+    pub counted: usize,
     /// Elements of an embedding for each layer; 0 if there are none. Where there are, all layers but the first two have no keys of their own, and wider networks.
     pub per_layer: usize,
 }
@@ -83,6 +85,7 @@ impl Tiny {
             },
             experts_scale: 1.5,
             router_scale: 2.0,
+            counted: 2,
             per_layer: 0,
         }
     }
@@ -134,9 +137,12 @@ impl Tiny {
             ("minimax-m2", Some(QuantFormat::Q4_1)),
             ("olmoe", None),
             ("arcee", Some(QuantFormat::Q8_0)),
+            ("phi2", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
+        // Falcon 7B.
+        .chain([Self { kv_heads: 1, ..Self::new("falcon", None) }])
         .chain([Self::with_per_layer(), Self::with_normed_experts()])
     }
 
@@ -152,7 +158,13 @@ impl Tiny {
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(14).chain([Self::with_per_layer(), Self::with_normed_experts()])
+        let biased = Self::new("phi2", Some(QuantFormat::Q8_0));
+        Self::others().take(14).chain([biased, Self::with_per_layer(), Self::with_normed_experts()])
+    }
+
+    /// As DeepSeek V2: a group of experts is as good as its best one.
+    pub fn with_best_of_groups() -> Self {
+        Self { counted: 1, ..Self::new("deepseek2", None) }
     }
 
     /// Models with latent attention: with one product of queries and with two.
@@ -247,9 +259,14 @@ impl Tiny {
         names.contains(&self.architecture)
     }
 
+    /// Whether each layer of Falcon has a norm for attention and one for the network, as in models whose heads do not all share one of keys.
+    fn has_two_norms(&self) -> bool {
+        self.architecture == "falcon" && self.kv_heads > 1
+    }
+
     /// Whether norms are layer norms, and whether those have biases.
     fn layer_norms(&self) -> (bool, bool) {
-        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron"]);
+        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"]);
         (biased || self.is(&["cohere2", "command-r"]), biased)
     }
 
@@ -318,6 +335,7 @@ impl Tiny {
             "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" | "nemotron" => self.head_dim / 2,
             "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
             "stablelm" | "gptneox" => self.head_dim / 4,
+            "phi2" => self.head_dim / 2,
             _ if self.is_latent() => ROTATED,
             _ => self.head_dim,
         }

@@ -18,7 +18,7 @@ pub fn is_encoder(architecture: &str) -> bool {
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
 pub fn layer_norms(architecture: &str) -> (bool, bool) {
-    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron"].contains(&architecture);
+    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"].contains(&architecture);
     (biased || is_encoder(architecture) || ["cohere2", "command-r"].contains(&architecture), biased)
 }
 
@@ -271,7 +271,7 @@ impl Draft {
             let gpt_oss = architecture == "gpt-oss";
             let by_attention = is(&["gpt-oss", "seed_oss", "glm4moe"]);
             let norm = if by_attention || hybrid { "post_attention_norm.weight" } else { "ffn_norm.weight" };
-            let own_norm = !apart && !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]);
+            let own_norm = !apart && !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"]);
             if own_norm {
                 own(norm, &[32], T::BF16);
             }
@@ -295,7 +295,7 @@ impl Draft {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
-                if !is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) {
+                if !is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee", "phi2"]) {
                     own("ffn_gate.weight", &[32, 64], T::Q5_0);
                 }
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
@@ -330,15 +330,12 @@ impl Draft {
             if is(&["chatglm", "gptneox"]) {
                 own("attn_qkv.bias", &[128], T::F32);
             }
-            if is(&["starcoder2", "gptneox"]) {
+            if is(&["starcoder2", "gptneox", "phi2"]) {
                 own("attn_output.bias", &[32], T::F32);
                 own("ffn_up.bias", &[64], T::BF16);
                 own("ffn_down.bias", &[32], T::F32);
             }
-            if is(&["gpt-oss", "seed_oss"])
-                || architecture.starts_with("qwen2")
-                || architecture == "starcoder2"
-            {
+            if is(&["gpt-oss", "seed_oss", "starcoder2", "phi2"]) || architecture.starts_with("qwen2") {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
@@ -375,6 +372,9 @@ impl Draft {
         d.tensor(if lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }, &[32], T::F32);
         if biases {
             d.tensor("output_norm.bias", &[32], T::F32);
+        }
+        if architecture == "phi2" {
+            d.tensor("output.bias", &[24], T::F16);
         }
         if !architecture.starts_with("gemma") {
             d.tensor("output.weight", &[32, 24], T::Q8_0);

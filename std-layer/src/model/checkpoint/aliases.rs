@@ -91,6 +91,14 @@ const FALCON: Aliases = &[
     ("transformer.h.", "model.layers."),
     ("transformer.ln_f.", "model.norm."),
     (".self_attention.", ".self_attn."),
+    (".ln_attn.", ".input_layernorm."),
+    (".ln_mlp.", ".post_attention_layernorm."),
+];
+const PHI: Aliases = &[
+    ("model.final_layernorm.", "model.norm."),
+    (".self_attn.dense.", ".self_attn.o_proj."),
+    (".fc1.", ".up_proj."),
+    (".fc2.", ".down_proj."),
 ];
 /// What names may begin with.
 const BERT: Aliases = &[("bert.", "")];
@@ -127,6 +135,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Exaone => [EXAONE, &[]],
         Architecture::GptNeoX => [GPT_NEOX, NEOX_MATRICES],
         Architecture::Falcon => [FALCON, NEOX_MATRICES],
+        Architecture::Phi2 => [PHI, &[]],
         Architecture::Bert => [BERT, &[]],
         Architecture::JinaBertV2 => [BERT, JINA],
         Architecture::NomicBert => [BERT, NOMIC],
@@ -146,6 +155,8 @@ fn keys(architecture: Architecture) -> Aliases {
             ("n_head", "num_attention_heads"),
             ("activation", "hidden_act"),
             ("ffn_hidden_size", "intermediate_size"),
+            ("n_head_kv", "num_key_value_heads"),
+            ("num_kv_heads", "num_key_value_heads"),
         ],
         Architecture::NomicBert => &[
             ("n_layer", "num_hidden_layers"),
