@@ -555,7 +555,7 @@ static FAMILIES: [Family; 58] = [
     Family {
         architecture: Architecture::Bert,
         gguf: "bert",
-        checkpoints: &["bert"],
+        checkpoints: &["bert", "roberta", "xlm-roberta", "camembert"],
         pairs: None,
         gate: Gate::Gelu,
         gated: false,

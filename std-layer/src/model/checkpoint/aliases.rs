@@ -101,7 +101,7 @@ const PHI: Aliases = &[
     (".fc2.", ".down_proj."),
 ];
 /// What names may begin with.
-const BERT: Aliases = &[("bert.", "")];
+const BERT: Aliases = &[("roberta.", ""), ("bert.", "")];
 const JINA: Aliases = &[(".mlp.wo.", ".output.dense."), (".mlp.layernorm.", ".output.LayerNorm.")];
 const NOMIC: Aliases = &[
     ("encoder.layers.", "encoder.layer."),

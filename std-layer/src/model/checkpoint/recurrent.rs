@@ -24,6 +24,10 @@ impl Source<'_> {
                 let queries = heads.checked_div(groups).unwrap_or(0) as usize;
                 Layout::Groups { heads: groups as usize, queries, size: self.head_dim()? as usize }
             }
+            Architecture::Bert => match self.skipped_positions()? {
+                0 => Layout::Usual,
+                skipped => Layout::Positions { skipped: skipped as usize },
+            },
             Architecture::GraniteMoe => Layout::SharedHalves,
             Architecture::GraniteHybrid => Layout::StateSpace { groups: size("mamba_n_groups")? },
             Architecture::NemotronH | Architecture::NemotronHMoe => {
