@@ -150,6 +150,13 @@ TESTS = {
     # Falcon 40B: a norm for attention and another one for the network.
     "tiny-falcon-40b": dict(architecture="falcon", two_norms=True),
     "tiny-phi2": dict(architecture="phi2", kv_heads=4, part=0.5),
+    "tiny-gpt2": dict(architecture="gpt2", kv_heads=4, tied=True),
+    "tiny-starcoder": dict(architecture="starcoder", kv_heads=1),
+    "tiny-deepseek": dict(
+        architecture="deepseek",
+        experts=(8, 3, 64),
+        keys={"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0},
+    ),
     "tiny-qwen2vl": dict(architecture="qwen2vl", keys={"rope.dimension_sections": [2, 3, 3, 0]}),
     "tiny-qwen3vl": dict(architecture="qwen3vl", head_dim=32, keys={"rope.dimension_sections": [6, 5, 5, 0]}),
     "tiny-qwen3vlmoe": dict(architecture="qwen3vlmoe", head_dim=32, experts=(8, 2, 64), keys={"rope.dimension_sections": [6, 5, 5, 0]}),
@@ -339,6 +346,8 @@ TEST_TOKENS = 24
 # Architectures with a bias for choosing experts, and how far its numbers spread: scores are those of a sigmoid, or of a softmax of few.
 SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "lfm2moe": 0.2, "nemotron_h_moe": 0.2, "ernie4_5-moe": 0.1, "deepseek2": 0.2}
 
+# Embeddings of positions instead of rotations.
+GPT2 = ("gpt2", "starcoder")
 # Linear attention in most layers, gates of softmax attention in the others.
 HYBRID = ("qwen35", "qwen35moe", "qwen3next")
 # Latent attention.
@@ -349,7 +358,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "gpt2": True, "starcoder": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -542,6 +551,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.file.add_string("tokenizer.chat_template.rerank", "Query: {query}\nDocument: {document}\nAnswer: ")
 
     m.matrix("token_embd.weight", vocabulary, width, kind("token_embd", 0))
+    if architecture in GPT2:
+        m.matrix("position_embd.weight", 2048, width, Type.F32)
     if factors:
         # Llama 3's, for a context 8 times as long.
         turns = 256 * 10000.0 ** (-2 * np.arange(head_dim // 2) / head_dim) / (2 * np.pi)
@@ -553,7 +564,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if local:
         # A quarter of a head turns; the divisors of the other frequencies are as in Gemma's files.
         m.file.add_tensor("rope_freqs.weight", np.where(np.arange(rotated // 2) < rotated // 8, 1, 1e30).astype(np.float32))
-    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"), architecture in ("phi3", "chatglm", "glm4")
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2") + GPT2, architecture in ("phi3", "chatglm", "glm4")
 
     def norm(name):
         m.vector(name + ".weight", width, 1)
@@ -593,7 +604,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
             biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
-            if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2") or biased and role != "attn_output":
+            if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
         if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
             whole = architecture in WHOLE_NORMS
@@ -626,7 +637,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                 roles = [("ffn_gate_up", 2 * between, width), roles[2]]
             for role, rows, cols in roles:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
-                if architecture in ("starcoder2", "gptneox", "phi2"):
+                if architecture in ("starcoder2", "gptneox", "phi2") + GPT2:
                     m.vector(f"{layer}{role}.bias", rows, 0, 0.3)
                 if architecture == "gpt-oss":
                     # Far enough from 0 that some gates are clamped.

@@ -60,10 +60,10 @@ def softcap(x, cap):
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
-DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
+DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma4": 6, "gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Attention and the feed-forward network take the same numbers.
@@ -71,7 +71,7 @@ PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
 LATENT = ("deepseek2", "mistral4")
 # Activations of networks without a gate.
-UNGATED = {"starcoder2": gelu, "phi2": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
+UNGATED = {"starcoder2": gelu, "phi2": gelu, "gpt2": gelu, "starcoder": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
 
 class Model:
@@ -374,7 +374,7 @@ class Model:
 
         def rotated(y):
             # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.
-            if self.architecture in ("nemotron_h", "nemotron_h_moe") or self.architecture.startswith("granite") and not self.get("rope.scaling.finetuned", True):
+            if self.architecture in ("nemotron_h", "nemotron_h_moe", "gpt2", "starcoder") or self.architecture.startswith("granite") and not self.get("rope.scaling.finetuned", True):
                 return y
             still = layer % 4 == 3 if self.architecture == "smollm3" else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
             return y if still else self.rotate(y, local)
@@ -497,6 +497,8 @@ class Model:
         embedding = self.weight("token_embd.weight")
         x = embedding[np.asarray(tokens)]
         x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma else 1))
+        if self.weight("position_embd.weight") is not None:
+            x = x + self.weight("position_embd.weight")[: len(tokens)]
         per_layer = self.get("embedding_length_per_layer_input", 0)
         if per_layer:
             shape = (len(x), self.layers, per_layer)

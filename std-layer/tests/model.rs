@@ -17,8 +17,8 @@ use std::io::Write;
 use std::path::Path;
 
 use draft::{
-    architectures, has_network_layers, has_whole_norms, is_deepseek, is_encoder, is_hybrid, is_latent,
-    is_lfm2, is_mixture, is_space, layer_norms, Draft,
+    architectures, has_network_layers, has_positions, has_whole_norms, is_deepseek, is_encoder, is_hybrid,
+    is_latent, is_lfm2, is_mixture, is_space, layer_norms, Draft,
 };
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
@@ -78,7 +78,7 @@ fn every_architecture_has_its_configuration() {
                 _ => Scoring::Softmax,
             },
             selection_bias: is(&["minimax-m2", "nemotron_h_moe"])
-                || deepseek && !is(&["bailingmoe", "mistral4"]),
+                || deepseek && !is(&["bailingmoe", "deepseek", "mistral4"]),
             groups: None,
             normalised: is(&["ernie4_5-moe", "lfm2moe"]) || !deepseek && !is(&["qwen2moe", "olmoe"]),
             biases: gpt_oss,
@@ -120,12 +120,13 @@ fn every_architecture_has_its_configuration() {
         let gate = match name {
             "gemma" | "gemma2" | "gemma3" | "gemma4" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
-            "starcoder2" | "phi2" => Gate::GeluTanh,
+            "starcoder2" | "phi2" | "gpt2" | "starcoder" => Gate::GeluTanh,
             "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
             "nemotron" | "arcee" | "nemotron_h" | "nemotron_h_moe" => Gate::ReluSquared,
             _ => Gate::Silu,
         };
         assert_eq!(c.gate, gate);
+        let positions = has_positions(name);
         let (encoder, bert, jina) = (is_encoder(name), name == "bert", name == "jina-bert-v2");
         let (layer_norms, norm_biases) = layer_norms(name);
         let kind = if layer_norms { Norm::Layer } else { Norm::Rms };
@@ -134,8 +135,9 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.norm_biases, c.input_norms), (norm_biases, input_norms), "{name}");
         let shared_norm = is(&["cohere2", "command-r", "falcon", "phi2"]);
         assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
-        assert_eq!((c.position_embeddings, c.token_types), (bert, if encoder { 2 } else { 0 }));
-        let biased = is(&["starcoder2", "gptneox", "phi2"]);
+        assert_eq!((c.position_embeddings, c.token_types), (bert || positions, if encoder { 2 } else { 0 }));
+        let biased = positions || is(&["starcoder2", "gptneox", "phi2"]);
+        assert_eq!(c.longest, positions.then_some(128));
         assert_eq!(c.output_bias, name == "phi2");
         let gated = !bert && !biased && !is(&["falcon", "nemotron", "arcee", "nemotron_h", "nemotron_h_moe"]);
         assert_eq!((c.gated, c.up_bias, c.down_bias), (gated, bert || biased, bert || jina || biased));
@@ -187,6 +189,7 @@ fn every_architecture_has_its_configuration() {
             "ernie4_5",
             "ernie4_5-moe",
             "bailingmoe",
+            "deepseek",
             "internlm2",
             "cohere2",
             "command-r",
@@ -198,7 +201,7 @@ fn every_architecture_has_its_configuration() {
         let rope = |theta| Rope {
             theta,
             dims: match () {
-                () if bert || jina || has_network_layers(name) => 0,
+                () if bert || jina || positions || has_network_layers(name) => 0,
                 () if is_latent(name) => 8,
                 () => 16,
             },

@@ -66,6 +66,8 @@ pub enum Architecture {
     MiniMaxM2,
     /// Ling 1 and Ring 1.
     BailingMoe,
+    /// DeepSeek's first mixture of experts.
+    DeepSeek,
     /// DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash and others with their attention.
     DeepSeek2,
     /// Mistral 4.
@@ -100,6 +102,10 @@ pub enum Architecture {
     StableLm,
     /// Phi 1, 1.5 and 2.
     Phi2,
+    /// GPT-2.
+    Gpt2,
+    /// StarCoder 1 and Granite Code with 20 and 34 billion weights.
+    StarCoder,
     /// GPT-NeoX and Pythia.
     GptNeoX,
     /// Falcon, but for models with linear biases of attention.

@@ -253,7 +253,7 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
-    /// The most positions that a text may have, if there is such a number: a cache refuses more. Ministral's scores have a factor that grows from
+    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Ministral's scores have a factor that grows from
     /// position to position behind it, which no backend computes.
     pub longest: Option<usize>,
     /// Whether a token sees those before it, and itself, alone. Otherwise it sees the whole text, which is one step.

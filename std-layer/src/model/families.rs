@@ -154,10 +154,26 @@ const DEEPSEEK2: Family = Family {
 };
 /// Layer norms with biases.
 const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
+/// Embeddings of positions instead of rotations.
+const GPT2: Family = Family {
+    architecture: Architecture::Gpt2,
+    gguf: "gpt2",
+    checkpoints: &["gpt2"],
+    pairs: None,
+    gate: Gate::GeluTanh,
+    gated: false,
+    fused_qkv: true,
+    up_bias: true,
+    down_bias: true,
+    attention_bias: true,
+    attention_output_bias: true,
+    position_embeddings: true,
+    ..LAYER_NORMS
+};
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 58] = [
+static FAMILIES: [Family; 61] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -356,6 +372,14 @@ static FAMILIES: [Family; 58] = [
         normalised: false,
         ..LLAMA
     },
+    Family {
+        architecture: Architecture::DeepSeek,
+        gguf: "deepseek",
+        checkpoints: &["deepseek"],
+        experts: Mixture::DeepSeek(Scoring::Softmax),
+        normalised: false,
+        ..LLAMA
+    },
     DEEPSEEK2,
     Family {
         architecture: Architecture::Mistral4,
@@ -486,6 +510,13 @@ static FAMILIES: [Family; 58] = [
         parallel: true,
         shared_norm: true,
         ..LAYER_NORMS
+    },
+    GPT2,
+    Family {
+        architecture: Architecture::StarCoder,
+        gguf: "starcoder",
+        checkpoints: &["gpt_bigcode"],
+        ..GPT2
     },
     Family {
         architecture: Architecture::GptNeoX,

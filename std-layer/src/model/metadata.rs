@@ -429,6 +429,8 @@ impl Config {
         let temperature = meta.positive_or_none(".attention.temperature_scale")?;
         let said = meta.size_or_none(".attention.temperature_length")?;
         let longest = temperature.map(|_| said.unwrap_or(above));
+        // Of what a decoder continues, too, each position needs its row.
+        let longest = longest.or((family.position_embeddings && !encoder).then_some(context));
 
         let has = |name: &names::Name| files.named(name).is_some();
         let one_norm = !has(&names::FFN_NORM) && !has(&names::SECOND_NORM);

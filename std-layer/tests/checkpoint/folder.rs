@@ -9,9 +9,10 @@ use super::tiny::Tiny;
 use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
-const REORDERED: [&str; 8] =
-    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe"];
-const FUSED: [&str; 6] = ["phi3", "internlm2", "bailingmoe", "bailingmoe2", "gptneox", "falcon"];
+const REORDERED: [&str; 9] =
+    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe", "deepseek"];
+const FUSED: [&str; 8] =
+    ["phi3", "internlm2", "bailingmoe", "bailingmoe2", "gptneox", "falcon", "gpt2", "starcoder"];
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -155,6 +156,10 @@ impl Dense {
         if !tiny.tied {
             all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
         }
+        let positions = weights.positions.into_iter();
+        all.extend(
+            positions.map(|w| matrix("embeddings.position_embeddings.weight".to_owned(), w, numbers(w))),
+        );
         all.extend(weights.output_bias.iter().map(|x| Self::floats("lm_head.bias", &[x.len()], x)));
         let factor = gguf.config().logit_scale;
         let unscaled = |x: &Vec<f32>| x.iter().map(|x| x / factor).collect::<Vec<_>>();
@@ -309,6 +314,13 @@ impl Dense {
             all.extend(gemma4::tensors(gguf));
         }
         own::renamed(tiny, &mut all);
+        let transposed =
+            |tensor: &&mut Self| name == "gpt2" && tensor.shape.len() == 2 && tensor.name.contains(".c_");
+        for tensor in all.iter_mut().filter(transposed) {
+            tensor.shape.insert(0, 1);
+            *tensor = tensor.clone().transposed();
+            tensor.shape.remove(0);
+        }
         all
     }
 }
@@ -344,6 +356,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("lfm2moe", _) => "lfm2_moe",
         ("gptneox", _) => "gpt_neox",
         ("phi2", _) => "phi",
+        ("starcoder", _) => "gpt_bigcode",
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
         ("granitehybrid", _) => "granitemoehybrid",
         ("nemotron_h_moe", _) => "nemotron_h",
@@ -386,7 +399,7 @@ pub fn config(tiny: &Tiny) -> String {
     let activation = match tiny.architecture {
         "gptneox" | "falcon" => r#""hidden_act":"gelu""#,
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
-        "phi2" => r#""hidden_act":"gelu_new""#,
+        "phi2" | "gpt2" | "starcoder" => r#""hidden_act":"gelu_new""#,
         "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
         name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,

@@ -96,6 +96,18 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             // Of models with one norm a layer it keeps its name.
             (".post_attention_layernorm.", ".ln_mlp."),
         ],
+        "gpt2" | "starcoder" => &[
+            ("model.embed_tokens.", "transformer.wte."),
+            ("embeddings.position_embeddings.", "transformer.wpe."),
+            ("model.layers.", "transformer.h."),
+            ("model.norm.", "transformer.ln_f."),
+            (".self_attn.qkv_proj.", ".attn.c_attn."),
+            (".self_attn.o_proj.", ".attn.c_proj."),
+            (".input_layernorm.", ".ln_1."),
+            (".post_attention_layernorm.", ".ln_2."),
+            (".up_proj.", ".c_fc."),
+            (".down_proj.", ".c_proj."),
+        ],
         "phi2" => &[
             ("model.norm.", "model.final_layernorm."),
             (".self_attn.o_proj.", ".self_attn.dense."),
@@ -174,6 +186,13 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
+        "gpt2" | "starcoder" => json
+            .replace("intermediate_size", "n_inner")
+            .replace("hidden_act", "activation_function")
+            .replace("num_hidden_layers", "n_layer")
+            .replace("num_attention_heads", "n_head")
+            .replace("hidden_size", "n_embd")
+            .replace("max_position_embeddings", "n_positions"),
         _ => json,
     }
 }
@@ -206,6 +225,14 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         "falcon" => format!(
             r#","layer_norm_epsilon":1e-5,"multi_query":true,"parallel_attn":true,"new_decoder_architecture":{},"alibi":false,"bias":false"#,
             tiny.kv_heads > 1
+        ),
+        "gpt2" => {
+            r#","layer_norm_epsilon":1e-5,"scale_attn_weights":true,"add_cross_attention":false"#.to_owned()
+        }
+        "starcoder" => r#","layer_norm_epsilon":1e-5,"multi_query":true"#.to_owned(),
+        "deepseek" => format!(
+            r#","n_routed_experts":{count},"num_experts_per_tok":{used},"n_shared_experts":2,"moe_intermediate_size":{},"first_k_dense_replace":1,"norm_topk_prob":false,"scoring_func":"softmax","moe_layer_freq":1"#,
+            tiny.between()
         ),
         "bailingmoe" => format!(
             r#","num_experts":{count},"num_experts_per_tok":{used},"num_shared_experts":2,"moe_intermediate_size":{},"first_k_dense_replace":1,"norm_topk_prob":false,"norm_head":false,"multi_gate":false"#,
@@ -365,6 +392,22 @@ fn refused() {
                 &["new_decoder_architecture", "any"],
             ),
             (r#""ffn_hidden_size":96,"#, "", &["mlp.up_proj", "[64, 96]", "[64, 256]"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny { kv_heads: 4, ..Tiny::new("gpt2", None) },
+        &[
+            (
+                r#""scale_attn_weights":true"#,
+                r#""scale_attn_weights":false"#,
+                &["scale_attn_weights", "false"],
+            ),
+            (r#""n_inner":96"#, r#""n_inner":null"#, &["mlp.up_proj", "[64, 96]", "[64, 256]"]),
+            (
+                r#""n_positions":4096"#,
+                r#""n_positions":4097"#,
+                &["position_embeddings", "[64, 4096]", "[64, 4097]"],
+            ),
         ],
     );
     changed_configurations(

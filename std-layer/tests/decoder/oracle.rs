@@ -92,6 +92,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     let scale = f64::from(config.embedding_scale);
     let mut xs: Vec<Vec<f64>> =
         tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
+    if let Some(positions) = weights.positions.as_ref().map(rows) {
+        xs.iter_mut().zip(&positions).for_each(|(x, of)| *x = plus(x, of));
+    }
     let per_layer = of_layers(config, weights, tokens, &xs);
     let mut kept: Vec<[Vec<Vec<f64>>; 2]> = Vec::new();
     for (l, (w, layer)) in weights.layers.iter().zip(&config.layer).enumerate() {

@@ -15,6 +15,9 @@ impl Tiny {
         } else if !self.tied {
             all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
         }
+        if self.is(&GPT2) {
+            all.push(("position_embd".to_owned(), vec![self.hidden, 4096]));
+        }
         if self.per_layer > 0 {
             let all_layers = self.per_layer * self.layers;
             all.push(("per_layer_token_embd".to_owned(), vec![all_layers, self.vocabulary]));
@@ -68,7 +71,7 @@ impl Tiny {
                     add("attn_q_a_norm", &[QUERY_RANK]);
                     add("attn_q_b", &[QUERY_RANK, queries]);
                 }
-            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
+            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else if self.attends(l) {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
@@ -116,6 +119,8 @@ impl Tiny {
                     "nemotron",
                     "arcee",
                     "phi2",
+                    "gpt2",
+                    "starcoder",
                 ]) =>
                 {
                     add("ffn_up", &[hidden, between]);
@@ -230,7 +235,7 @@ impl Tiny {
         if self.architecture == "phi2" {
             all.push(("output.bias".to_owned(), vec![self.vocabulary]));
         }
-        if self.is(&["starcoder2", "gptneox", "phi2"]) {
+        if self.is(&["starcoder2", "gptneox", "phi2"]) || self.is(&GPT2) {
             for l in 0..self.layers {
                 for (name, n) in
                     [("attn_output", self.hidden), ("ffn_up", self.intermediate), ("ffn_down", self.hidden)]
@@ -239,7 +244,7 @@ impl Tiny {
                 }
             }
         }
-        if self.is(&["chatglm", "gptneox"]) {
+        if self.is(&["chatglm", "gptneox"]) || self.is(&GPT2) {
             all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
         }
         // Of GLM 4, some models have them.

@@ -28,6 +28,8 @@ const PLAIN: usize = 32;
 const ROTATED: usize = 16;
 const VALUES: usize = 24;
 const LATENT: [&str; 2] = ["deepseek2", "mistral4"];
+/// Architectures with embeddings of positions.
+const GPT2: [&str; 2] = ["gpt2", "starcoder"];
 /// Elements of a head of values of a state space, whose other sizes are these.
 const VALUE_SIZE: usize = 16;
 
@@ -80,7 +82,7 @@ impl Tiny {
             experts: match architecture {
                 // In 4 groups, of which 2 are taken.
                 "bailingmoe2" | "deepseek2" => Some((12, 5)),
-                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" => Some((6, 3)),
+                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" | "deepseek" => Some((6, 3)),
                 name => name.ends_with("moe").then_some((6, 3)),
             },
             experts_scale: 1.5,
@@ -138,11 +140,13 @@ impl Tiny {
             ("olmoe", None),
             ("arcee", Some(QuantFormat::Q8_0)),
             ("phi2", None),
+            ("gpt2", None),
+            ("deepseek", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
-        // Falcon 7B.
-        .chain([Self { kv_heads: 1, ..Self::new("falcon", None) }])
+        // Falcon 7B, and StarCoder.
+        .chain(["falcon", "starcoder"].map(|name| Self { kv_heads: 1, ..Self::new(name, None) }))
         .chain([Self::with_per_layer(), Self::with_normed_experts()])
     }
 
@@ -230,7 +234,15 @@ impl Tiny {
     /// Whether its experts are of DeepSeek's kind: the first layer has none, and there is a network beside them, but in LFM2.
     fn deepseek(&self) -> bool {
         self.is_latent()
-            || self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe", "lfm2moe"])
+            || self.is(&[
+                "glm4moe",
+                "ernie4_5-moe",
+                "bailingmoe2",
+                "dots1",
+                "bailingmoe",
+                "deepseek",
+                "lfm2moe",
+            ])
     }
 
     /// Elements between the halves of the network beside the experts.
@@ -266,7 +278,8 @@ impl Tiny {
 
     /// Whether norms are layer norms, and whether those have biases.
     fn layer_norms(&self) -> (bool, bool) {
-        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"]);
+        let biased =
+            self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"]) || self.is(&GPT2);
         (biased || self.is(&["cohere2", "command-r"]), biased)
     }
 

@@ -94,6 +94,20 @@ const FALCON: Aliases = &[
     (".ln_attn.", ".input_layernorm."),
     (".ln_mlp.", ".post_attention_layernorm."),
 ];
+const GPT2: Aliases = &[
+    ("transformer.", ""),
+    ("wte.", "model.embed_tokens."),
+    ("wpe.", "embeddings.position_embeddings."),
+    ("h.", "model.layers."),
+    ("ln_f.", "model.norm."),
+    (".attn.", ".self_attn."),
+    (".c_attn.", ".qkv_proj."),
+    (".self_attn.c_proj.", ".self_attn.o_proj."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".c_fc.", ".up_proj."),
+    (".c_proj.", ".down_proj."),
+];
 const PHI: Aliases = &[
     ("model.final_layernorm.", "model.norm."),
     (".self_attn.dense.", ".self_attn.o_proj."),
@@ -136,6 +150,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::GptNeoX => [GPT_NEOX, NEOX_MATRICES],
         Architecture::Falcon => [FALCON, NEOX_MATRICES],
         Architecture::Phi2 => [PHI, &[]],
+        Architecture::Gpt2 | Architecture::StarCoder => [GPT2, &[]],
         Architecture::Bert => [BERT, &[]],
         Architecture::JinaBertV2 => [BERT, JINA],
         Architecture::NomicBert => [BERT, NOMIC],
@@ -157,6 +172,14 @@ fn keys(architecture: Architecture) -> Aliases {
             ("ffn_hidden_size", "intermediate_size"),
             ("n_head_kv", "num_key_value_heads"),
             ("num_kv_heads", "num_key_value_heads"),
+        ],
+        Architecture::Gpt2 | Architecture::StarCoder => &[
+            ("n_layer", "num_hidden_layers"),
+            ("n_head", "num_attention_heads"),
+            ("n_embd", "hidden_size"),
+            ("n_inner", "intermediate_size"),
+            ("n_positions", "max_position_embeddings"),
+            ("activation_function", "hidden_act"),
         ],
         Architecture::NomicBert => &[
             ("n_layer", "num_hidden_layers"),

@@ -76,7 +76,7 @@ const NUMBERS: [(&str, &str); 15] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 24] = [
+const USUAL: [(&str, &[&str]); 27] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
     ("use_bidirectional_attention", &["false", "\"vision\""]),
@@ -100,6 +100,10 @@ const USUAL: [(&str, &[&str]); 24] = [
     ("multi_query", &["true"]),
     ("parallel_attn", &["true"]),
     ("alibi", &["false"]),
+    // GPT-2: scores that are scaled otherwise, or not at all, and attention to another text.
+    ("scale_attn_weights", &["true"]),
+    ("scale_attn_by_inverse_layer_idx", &["false"]),
+    ("add_cross_attention", &["false"]),
     // Nemotron-H: experts of fewer elements than the residual stream has, and activations behind the convolution.
     ("moe_latent_size", &[]),
     ("mamba_hidden_act", &["\"silu\""]),
@@ -176,7 +180,7 @@ impl Source<'_> {
         self.set("logit_scale", Value::F32((width? / base?) as f32))
     }
 
-    /// What the library assumes of GPT-NeoX and of Falcon, whose heads share one of keys.
+    /// What the library assumes of GPT-NeoX and GPT-2, and of Falcon and StarCoder, whose heads share one of keys.
     fn neox(&mut self, architecture: Architecture) -> Result<(), String> {
         const PARALLEL: &str = "use_parallel_residual";
         match architecture {
@@ -184,9 +188,9 @@ impl Source<'_> {
                 None => Ok(()),
                 Some(parallel) => self.set(PARALLEL, Value::Bool(parallel)),
             },
-            Architecture::Falcon => {
+            Architecture::Falcon | Architecture::Gpt2 | Architecture::StarCoder => {
                 // Of models with groups of heads the layout says how many heads of keys there are.
-                if !self.has_groups()? {
+                if !self.has_groups()? && architecture != Architecture::Gpt2 {
                     self.set("attention.head_count_kv", Value::U32(1))?;
                 }
                 let hidden = self.size("hidden_size")?.unwrap_or(0);

@@ -28,6 +28,7 @@ impl Source<'_> {
                 0 => Layout::Usual,
                 skipped => Layout::Positions { skipped: skipped as usize },
             },
+            Architecture::Gpt2 => Layout::Transposed,
             Architecture::GraniteMoe => Layout::SharedHalves,
             Architecture::GraniteHybrid => Layout::StateSpace { groups: size("mamba_n_groups")? },
             Architecture::NemotronH | Architecture::NemotronHMoe => {
