@@ -147,6 +147,16 @@ TESTS = {
     "tiny-gptneox": dict(architecture="gptneox", kv_heads=4, part=0.25, keys={"use_parallel_residual": True}),
     "tiny-gptneox-sums": dict(architecture="gptneox", kv_heads=4, keys={"use_parallel_residual": False}),
     "tiny-falcon": dict(architecture="falcon", kv_heads=1),
+    # Falcon 40B: a norm for attention and another one for the network.
+    "tiny-falcon-40b": dict(architecture="falcon", two_norms=True),
+    "tiny-phi2": dict(architecture="phi2", kv_heads=4, part=0.5),
+    "tiny-gpt2": dict(architecture="gpt2", kv_heads=4, tied=True),
+    "tiny-starcoder": dict(architecture="starcoder", kv_heads=1),
+    "tiny-deepseek": dict(
+        architecture="deepseek",
+        experts=(8, 3, 64),
+        keys={"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0},
+    ),
     "tiny-qwen2vl": dict(architecture="qwen2vl", keys={"rope.dimension_sections": [2, 3, 3, 0]}),
     "tiny-qwen3vl": dict(architecture="qwen3vl", head_dim=32, keys={"rope.dimension_sections": [6, 5, 5, 0]}),
     "tiny-qwen3vlmoe": dict(architecture="qwen3vlmoe", head_dim=32, experts=(8, 2, 64), keys={"rope.dimension_sections": [6, 5, 5, 0]}),
@@ -291,6 +301,21 @@ TESTS = {
             "rope.scaling.yarn_log_multiplier": 0.1,
         },
     ),
+    # DeepSeek V2: a group of experts is as good as its best one.
+    "tiny-deepseek2-best": dict(
+        architecture="deepseek2",
+        experts=(16, 4, 64),
+        latent=(32, 32, 16, 16, 24),
+        keys={
+            "leading_dense_block_count": 1,
+            "expert_shared_count": 2,
+            "expert_weights_scale": 1.5,
+            "expert_gating_func": 1,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+            "expert_group_counted": 1,
+        },
+    ),
     "tiny-mistral4": dict(
         architecture="mistral4",
         experts=(8, 3, 64),
@@ -321,6 +346,8 @@ TEST_TOKENS = 24
 # Architectures with a bias for choosing experts, and how far its numbers spread: scores are those of a sigmoid, or of a softmax of few.
 SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "lfm2moe": 0.2, "nemotron_h_moe": 0.2, "ernie4_5-moe": 0.1, "deepseek2": 0.2}
 
+# Embeddings of positions instead of rotations.
+GPT2 = ("gpt2", "starcoder")
 # Linear attention in most layers, gates of softmax attention in the others.
 HYBRID = ("qwen35", "qwen35moe", "qwen3next")
 # Latent attention.
@@ -331,7 +358,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "gpt2": True, "starcoder": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -443,10 +470,10 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
-    texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `local`: of Gemma 4,
+    texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `two_norms`: attention and the network, which take the same, have a norm each. `local`: of Gemma 4,
     heads of keys of layers with a window, which all but every third one have, and the elements of each of their heads. `per_layer`: elements of the embedding that a
     token has for each layer, and how many of the last layers have no keys of their own, but networks of twice the width. `attention`: which
     layers have attention, where the others have a convolution instead, or a state space. `latent`: of latent attention the rank of queries, if they are two products, that of keys and values, and the elements of a
@@ -524,6 +551,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.file.add_string("tokenizer.chat_template.rerank", "Query: {query}\nDocument: {document}\nAnswer: ")
 
     m.matrix("token_embd.weight", vocabulary, width, kind("token_embd", 0))
+    if architecture in GPT2:
+        m.matrix("position_embd.weight", 2048, width, Type.F32)
     if factors:
         # Llama 3's, for a context 8 times as long.
         turns = 256 * 10000.0 ** (-2 * np.arange(head_dim // 2) / head_dim) / (2 * np.pi)
@@ -535,7 +564,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if local:
         # A quarter of a head turns; the divisors of the other frequencies are as in Gemma's files.
         m.file.add_tensor("rope_freqs.weight", np.where(np.arange(rotated // 2) < rotated // 8, 1, 1e30).astype(np.float32))
-    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"), architecture in ("phi3", "chatglm", "glm4")
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2") + GPT2, architecture in ("phi3", "chatglm", "glm4")
 
     def norm(name):
         m.vector(name + ".weight", width, 1)
@@ -549,6 +578,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         queries, keys = heads * own_dim, own_heads * own_dim
         if architecture not in ("olmo2", "exaone4"):
             norm(layer + "attn_norm")
+        if two_norms:
+            norm(layer + "attn_norm_2")
         is_linear = linear and (i + 1) % period
         if is_linear:
             linear_attention(m, kind, i, width, *linear)
@@ -573,7 +604,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
             biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
-            if architecture in ("gpt-oss", "starcoder2", "gptneox") or biased and role != "attn_output":
+            if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
         if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
             whole = architecture in WHOLE_NORMS
@@ -593,7 +624,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
         by_attention = architecture in ("gpt-oss", "seed_oss", "glm4moe") + HYBRID
-        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon") and not pattern and not (architecture == "stablelm" and each):
+        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon", "phi2") and not pattern and not (architecture == "stablelm" and each):
             norm(layer + ("post_attention_norm" if by_attention else "ffn_norm"))
 
         def network(end, between, count=None):
@@ -606,7 +637,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                 roles = [("ffn_gate_up", 2 * between, width), roles[2]]
             for role, rows, cols in roles:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
-                if architecture in ("starcoder2", "gptneox"):
+                if architecture in ("starcoder2", "gptneox", "phi2") + GPT2:
                     m.vector(f"{layer}{role}.bias", rows, 0, 0.3)
                 if architecture == "gpt-oss":
                     # Far enough from 0 that some gates are clamped.
@@ -655,6 +686,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.matrix("cls.output.weight", len(labels), width, Type.F16)
     elif not tied:
         m.matrix("output.weight", vocabulary, width, kind("output", 0))
+    if architecture == "phi2":
+        m.vector("output.bias", vocabulary, 0, 0.3)
     m.finish()
 
 

@@ -60,18 +60,18 @@ def softcap(x, cap):
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
-DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
+DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma4": 6, "gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Attention and the feed-forward network take the same numbers.
-PARALLEL = ("cohere2", "command-r", "gptneox", "falcon")
+PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
 LATENT = ("deepseek2", "mistral4")
 # Activations of networks without a gate.
-UNGATED = {"starcoder2": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
+UNGATED = {"starcoder2": gelu, "phi2": gelu, "gpt2": gelu, "starcoder": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
 
 class Model:
@@ -374,7 +374,7 @@ class Model:
 
         def rotated(y):
             # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.
-            if self.architecture in ("nemotron_h", "nemotron_h_moe") or self.architecture.startswith("granite") and not self.get("rope.scaling.finetuned", True):
+            if self.architecture in ("nemotron_h", "nemotron_h_moe", "gpt2", "starcoder") or self.architecture.startswith("granite") and not self.get("rope.scaling.finetuned", True):
                 return y
             still = layer % 4 == 3 if self.architecture == "smollm3" else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
             return y if still else self.rotate(y, local)
@@ -464,7 +464,7 @@ class Model:
         groups = self.get("expert_group_count", 1)
         if groups > 1:
             own = merit.reshape(len(x), groups, -1)
-            best = np.sort(own, axis=-1)[..., -2:].sum(-1)
+            best = np.sort(own, axis=-1)[..., -self.get("expert_group_counted", 2) :].sum(-1)
             order = np.argsort(-best, axis=-1, kind="stable")
             np.put_along_axis(own, order[:, self.get("expert_group_used_count") :, None], -np.inf, 1)
             merit = own.reshape(len(x), -1)
@@ -497,6 +497,8 @@ class Model:
         embedding = self.weight("token_embd.weight")
         x = embedding[np.asarray(tokens)]
         x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma else 1))
+        if self.weight("position_embd.weight") is not None:
+            x = x + self.weight("position_embd.weight")[: len(tokens)]
         per_layer = self.get("embedding_length_per_layer_input", 0)
         if per_layer:
             shape = (len(x), self.layers, per_layer)
@@ -510,7 +512,9 @@ class Model:
 
             if self.parallel:
                 own = "attn_norm" if self.weight(f"blk.{layer}.ffn_norm.weight") is None else "ffn_norm"
-                x = x + self.attention(normed(x, "attn_norm"), layer) + self.feed_forward(normed(x, own), layer, x)
+                # Where there is a second norm of attention, the first one is the network's.
+                of_attention = "attn_norm" if self.weight(f"blk.{layer}.attn_norm_2.weight") is None else "attn_norm_2"
+                x = x + self.attention(normed(x, of_attention), layer) + self.feed_forward(normed(x, own), layer, x)
                 continue
             if self.architecture in ("nemotron_h", "nemotron_h_moe"):
                 # Networks are layers of their own.
@@ -531,7 +535,8 @@ class Model:
             x = x if scale is None else x * scale
         scale = self.get("logit_scale", 1.0)
         last = "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm"
-        y = self.normed(x, last) @ self.output().T * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
+        bias = self.weight("output.bias")
+        y = (self.normed(x, last) @ self.output().T + (0 if bias is None else bias)) * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 
     def output(self):

@@ -1,5 +1,5 @@
 //! The tokenizers of checkpoints (`tokenizer.json`), small ones of each kind: what Hugging Face's `tokenizers` 0.23 makes of texts with them
-//! is in `data/byte_pairs.json`, whose last text is the beginning of `data/mixed.txt`.
+//! is in `data/byte_pairs.json` and `data/unigram.json`, whose last text is the beginning of `data/mixed.txt`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,9 @@ impl Folder {
     fn new(name: &str, tokenizer: &Json) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let tokens = tokenizer["model"]["vocab"].as_object().map_or(0, |all| all.len()) + 8;
+        let vocabulary = &tokenizer["model"]["vocab"];
+        let tokens = vocabulary.as_object().map_or(0, |all| all.len());
+        let tokens = vocabulary.as_array().map_or(tokens + 8, |all| all.len());
         let config = json!({
             "model_type": "llama", "hidden_size": WIDTH, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": WIDTH,
             "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "vocab_size": tokens, "tie_word_embeddings": true
@@ -60,7 +62,12 @@ impl Drop for Folder {
 
 #[test]
 fn tokens_are_those_of_tokenizers() {
-    let all: Json = serde_json::from_str(include_str!("data/byte_pairs.json")).unwrap();
+    for text in [include_str!("data/byte_pairs.json"), include_str!("data/unigram.json")] {
+        tokens_of(&serde_json::from_str(text).unwrap());
+    }
+}
+
+fn tokens_of(all: &Json) {
     let beginning: String = MIXED.chars().take(BEGINNING).collect();
     for of in all["tokenizers"].as_array().unwrap() {
         let name = of["name"].as_str().unwrap();
@@ -94,8 +101,22 @@ fn what_is_not_supported_is_named() {
         let Err(said) = model::tokenizer(&model) else { panic!("{what}: not refused") };
         format!("{said:?}")
     };
-    let said = refused("unigram", json!({"model": {"type": "Unigram", "vocab": []}}));
-    assert!(said.contains("Unigram") && said.contains("llama"), "{said}");
+    let unigrams: Json = serde_json::from_str(include_str!("data/unigram.json")).unwrap();
+    let unigram = |change: &dyn Fn(&mut Json)| {
+        let mut file = unigrams["tokenizers"][1]["tokenizer"].clone();
+        change(&mut file);
+        file
+    };
+    let said = refused(
+        "lowercase",
+        unigram(&|file| file["normalizer"]["normalizers"][1]["type"] = "Lowercase".into()),
+    );
+    assert!(said.contains("unigram model with Lowercase") && said.contains("llama"), "{said}");
+    let pattern = "/normalizer/normalizers/2/pattern/Regex";
+    let said = refused("pattern", unigram(&|file| *file.pointer_mut(pattern).unwrap() = "a".into()));
+    assert!(said.contains("unigram model with the pattern"), "{said}");
+    let said = refused("unigram bytes", unigram(&|file| file["model"]["byte_fallback"] = true.into()));
+    assert!(said.contains("unigram model with bytes"), "{said}");
     let mut file = of("qwen2");
     file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "[a-z]+".into();
     let said = refused("expression", file);

@@ -82,6 +82,8 @@ fn all() -> Vec<Tiny> {
         "nemotron_h",
         "internlm2",
         "exaone",
+        "phi2",
+        "falcon",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -105,14 +107,15 @@ fn all() -> Vec<Tiny> {
         Tiny::new("granitemoe", None),
         Tiny::new("nemotron_h_moe", None),
         Tiny::new("bailingmoe", None),
+        Tiny::new("deepseek", None),
         Tiny::new("bailingmoe2", None),
         gemma4::tiny(),
         Tiny::with_per_layer(),
         Tiny { layers: 4, ..Tiny::with_normed_experts() },
     ];
-    // Heads of NeoX have keys of their own, and those of Falcon share one.
-    let heads =
-        [("gptneox", 4), ("falcon", 1)].map(|(name, kv_heads)| Tiny { kv_heads, ..Tiny::new(name, None) });
+    // Heads of NeoX have keys of their own, and those of Falcon 7B share one.
+    let heads = [("gptneox", 4), ("falcon", 1), ("gpt2", 4), ("starcoder", 1)]
+        .map(|(name, kv_heads)| Tiny { kv_heads, ..Tiny::new(name, None) });
     dense.into_iter().chain(heads).chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }
 

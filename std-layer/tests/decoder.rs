@@ -47,7 +47,8 @@ fn under_emulation(natively: usize, otherwise: usize) -> usize {
 #[test]
 fn exact_logits_are_the_oracles() {
     let all = Tiny::all().into_iter().chain(Tiny::others()).chain(Tiny::mixtures());
-    let all = all.chain(Tiny::hybrids()).chain(Tiny::latent()).chain(with_sinks()).chain(Tiny::rankers());
+    let all = all.chain(Tiny::hybrids()).chain(Tiny::latent()).chain([Tiny::with_best_of_groups()]);
+    let all = all.chain(with_sinks()).chain(Tiny::rankers());
     for tiny in all.step_by(under_emulation(1, 7)) {
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);

@@ -17,8 +17,8 @@ use std::io::Write;
 use std::path::Path;
 
 use draft::{
-    architectures, has_network_layers, has_whole_norms, is_deepseek, is_encoder, is_hybrid, is_latent,
-    is_lfm2, is_mixture, is_space, layer_norms, Draft,
+    architectures, has_network_layers, has_positions, has_whole_norms, is_deepseek, is_encoder, is_hybrid,
+    is_latent, is_lfm2, is_mixture, is_space, layer_norms, Draft,
 };
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
@@ -78,7 +78,7 @@ fn every_architecture_has_its_configuration() {
                 _ => Scoring::Softmax,
             },
             selection_bias: is(&["minimax-m2", "nemotron_h_moe"])
-                || deepseek && !is(&["bailingmoe", "mistral4"]),
+                || deepseek && !is(&["bailingmoe", "deepseek", "mistral4"]),
             groups: None,
             normalised: is(&["ernie4_5-moe", "lfm2moe"]) || !deepseek && !is(&["qwen2moe", "olmoe"]),
             biases: gpt_oss,
@@ -120,22 +120,25 @@ fn every_architecture_has_its_configuration() {
         let gate = match name {
             "gemma" | "gemma2" | "gemma3" | "gemma4" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
-            "starcoder2" => Gate::GeluTanh,
+            "starcoder2" | "phi2" | "gpt2" | "starcoder" => Gate::GeluTanh,
             "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
             "nemotron" | "arcee" | "nemotron_h" | "nemotron_h_moe" => Gate::ReluSquared,
             _ => Gate::Silu,
         };
         assert_eq!(c.gate, gate);
+        let positions = has_positions(name);
         let (encoder, bert, jina) = (is_encoder(name), name == "bert", name == "jina-bert-v2");
         let (layer_norms, norm_biases) = layer_norms(name);
         let kind = if layer_norms { Norm::Layer } else { Norm::Rms };
         assert_eq!((c.causal, c.residual_norms, c.norm), (!encoder, encoder, kind));
         let input_norms = !encoder && !is(&["exaone4", "olmo2"]);
         assert_eq!((c.norm_biases, c.input_norms), (norm_biases, input_norms), "{name}");
-        let shared_norm = is(&["cohere2", "command-r", "falcon"]);
+        let shared_norm = is(&["cohere2", "command-r", "falcon", "phi2"]);
         assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
-        assert_eq!((c.position_embeddings, c.token_types), (bert, if encoder { 2 } else { 0 }));
-        let biased = is(&["starcoder2", "gptneox"]);
+        assert_eq!((c.position_embeddings, c.token_types), (bert || positions, if encoder { 2 } else { 0 }));
+        let biased = positions || is(&["starcoder2", "gptneox", "phi2"]);
+        assert_eq!(c.longest, positions.then_some(128));
+        assert_eq!(c.output_bias, name == "phi2");
         let gated = !bert && !biased && !is(&["falcon", "nemotron", "arcee", "nemotron_h", "nemotron_h_moe"]);
         assert_eq!((c.gated, c.up_bias, c.down_bias), (gated, bert || biased, bert || jina || biased));
         assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
@@ -186,6 +189,7 @@ fn every_architecture_has_its_configuration() {
             "ernie4_5",
             "ernie4_5-moe",
             "bailingmoe",
+            "deepseek",
             "internlm2",
             "cohere2",
             "command-r",
@@ -197,7 +201,7 @@ fn every_architecture_has_its_configuration() {
         let rope = |theta| Rope {
             theta,
             dims: match () {
-                () if bert || jina || has_network_layers(name) => 0,
+                () if bert || jina || positions || has_network_layers(name) => 0,
                 () if is_latent(name) => 8,
                 () => 16,
             },
@@ -374,12 +378,17 @@ fn mixtures_of_deepseeks_kind() {
     assert_eq!((experts(&draft).scale, experts(&draft).normalised), (2.5, true));
     // Groups to which nothing is limited are none.
     for (groups, taken, want) in
-        [(0, 0, None), (1, 1, None), (2, 2, None), (2, 1, Some(Groups { count: 2, used: 1 }))]
+        [(0, 0, None), (1, 1, None), (2, 2, None), (2, 1, Some(Groups { count: 2, used: 1, counted: 2 }))]
     {
         let draft =
             with("bailingmoe2", &[("expert_group_count", groups), ("expert_group_used_count", taken)]);
         assert_eq!(experts(&draft).groups, want);
     }
+    let draft = with(
+        "deepseek2",
+        &[("expert_group_count", 2), ("expert_group_used_count", 1), ("expert_group_counted", 1)],
+    );
+    assert_eq!(experts(&draft).groups, Some(Groups { count: 2, used: 1, counted: 1 }));
     // The last layers guess more tokens.
     let mut draft = with("glm4moe", &[("nextn_predict_layers", 2)]);
     draft.tensor("blk.6.nextn.enorm.weight", &[32], GgmlType::F32);
@@ -531,9 +540,19 @@ fn parallel_layers() {
     }
     // A second norm in Falcon 40B.
     let mut draft = Draft::of("falcon");
-    draft.tensor("blk.0.attn_norm_2.weight", &[32], GgmlType::F32);
+    for layer in 0..7 {
+        draft.tensor(&format!("blk.{layer}.attn_norm_2.weight"), &[32], GgmlType::F32).fill = 2.0;
+        draft.tensor(&format!("blk.{layer}.attn_norm_2.bias"), &[32], GgmlType::F32);
+    }
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    assert_eq!((model.config().parallel, model.config().shared_norm), (true, false));
+    // That of attention is the second one.
+    let layer = &model.weights().unwrap().layers[6];
+    assert_eq!([&layer.attention_norm, &layer.ffn_norm].map(|of| of.as_ref().unwrap()[0]), [2.0, 1.0]);
+    draft.tensors.retain(|tensor| tensor.name != "blk.3.attn_norm_2.weight");
     let said = refused(&draft).to_string();
-    assert!(said.contains("attn_norm_2") && said.contains("falcon"), "{said}");
+    assert!(said.contains("blk.3.attn_norm_2.weight"), "{said}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Text to token ids and back, with the vocabulary that a GGUF file holds.
 //!
-//! Three families of tokenizers cover the supported architectures: byte-level BPE (`tokenizer.ggml.model` = `gpt2`: Llama 3,
-//! Qwen, SmolLM; `gemma4`, without the coding of bytes) in `bpe.rs`, and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in `spm.rs`, and WordPiece (`bert`:
-//! encoders) in `wpm.rs`. The first two merge neighbouring symbols, the best pair first; they differ in how text is cut up before and in what makes
-//! a pair good. The third takes the longest tokens from left to right.
+//! Four families of tokenizers cover the supported architectures: byte-level BPE (`tokenizer.ggml.model` = `gpt2`: Llama 3,
+//! Qwen, SmolLM; `gemma4`, without the coding of bytes) in `bpe.rs`, and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in `spm.rs`, WordPiece (`bert`:
+//! encoders) in `wpm.rs`, and unigram models of SentencePiece (`t5`: XLM-RoBERTa) in `ugm.rs`. The first two merge neighbouring symbols, the best pair first; they differ in how text is cut up before and in what makes
+//! a pair good. The third takes the longest tokens from left to right, and the last one the tokens that are most probable together.
 //!
 //! The results are those of llama.cpp, token by token; `wpm.rs` says where they are not. No crate reads a tokenizer from GGUF; those that read
 //! `tokenizer.json` want merges that SentencePiece vocabularies in GGUF do not have.
@@ -13,6 +13,7 @@ mod merge;
 mod spm;
 #[cfg(test)]
 mod tests;
+mod ugm;
 mod words;
 #[cfg(test)]
 mod words_tests;
@@ -115,7 +116,7 @@ const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 
 /// The kinds of tokenizers, as `tokenizer.ggml.model` names them.
-const KINDS: [&str; 4] = ["gpt2", "llama", "bert", words::GEMMA4];
+const KINDS: [&str; 5] = ["gpt2", "llama", "bert", "t5", words::GEMMA4];
 
 /// Marks after which models say nothing more, beside those that the metadata name.
 const ENDS: [&str; 9] = [
@@ -147,6 +148,7 @@ enum Family<'a> {
     Bpe(bpe::Bpe<'a>),
     Spm(spm::Spm),
     Wpm(Box<wpm::Wpm>),
+    Ugm(ugm::Ugm<'a>),
 }
 
 /// The tokens.
@@ -206,6 +208,7 @@ impl<'a> Tokenizer<'a> {
             }
             "llama" => (Family::Spm(spm::Spm::new(file, vocabulary.text.len())?), true),
             "bert" => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
+            "t5" => (Family::Ugm(ugm::Ugm::new(file, &vocabulary)?), false),
             _ => return Err(unknown()),
         };
         // The first files of Gemma 4 say that there is none.
@@ -255,6 +258,7 @@ impl<'a> Tokenizer<'a> {
                     Family::Bpe(bpe) => bpe.encode(&self.vocabulary, text, &mut out)?,
                     Family::Spm(spm) => spm.encode(&self.vocabulary, text, after_special, &mut out)?,
                     Family::Wpm(wpm) => wpm.encode(&self.vocabulary, text, &mut out)?,
+                    Family::Ugm(ugm) => ugm.encode(text, &mut out),
                 },
             }
             after_special = matches!(part, Part::Special(_));

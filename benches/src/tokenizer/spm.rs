@@ -8,7 +8,7 @@ use super::merge::merge;
 use super::{array, flag, same_length, Metadata, TokenizerError, Vocabulary, SCORES};
 
 /// Stands for a space in vocabularies.
-const SPACE: char = '\u{2581}';
+pub(super) const SPACE: char = '\u{2581}';
 
 pub(super) struct Spm {
     scores: Vec<Score>,

@@ -81,6 +81,7 @@ pub(super) const RULES: &[Rule] = &[
             "mpt",
             "olmo",
             "phi-2",
+            "roberta-bpe",
             "mellum",
             "trillion",
             "exaone4",

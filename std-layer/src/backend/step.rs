@@ -223,7 +223,7 @@ pub trait Step {
     fn pass(&mut self) -> Result<(), Self::Error>;
     /// `Hidden = Normed = norm(Hidden)`.
     fn renorm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
-    /// Products of one input with several matrices; plus the biases of a layer's attention output and of its feed-forward network, where the model has any.
+    /// Products of one input with several matrices; plus the biases of a layer's attention output, of its feed-forward network, and of logits, where the model has any.
     fn linear(&mut self, linear: Linear) -> Result<(), Self::Error>;
     /// `QueryRow`: the norm of the first elements of `Heads`, in front of [`Linear::Queries`].
     fn norm_queries(&mut self, layer: usize) -> Result<(), Self::Error>;

@@ -26,6 +26,7 @@ fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
 /// Refuses models with parts or sizes that the kernels of CUDA and ROCm do not have.
 pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     check_for_gpus(config)?;
+    let counted = config.experts.and_then(|experts| experts.groups).map_or(2, |groups| groups.counted);
     let latent = config.latent_attention;
     let most = latent.map_or(512, |_| 576);
     let of_eight = |what: &str, n: usize| {
@@ -62,6 +63,7 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     let expert = config.experts.map_or(0, |experts| experts.intermediate);
     let shared = config.experts.and_then(|experts| experts.shared);
     refuse([
+        (counted != 2, format!("groups of experts of which {counted} counts on a GPU: 2 must count")),
         (
             keys_of_states.max(values) > 128
                 || !(keys_of_states.is_multiple_of(4) && all_values.is_multiple_of(8)),

@@ -147,6 +147,7 @@ struct Layer<P, V, E, H> {
 pub(super) struct Tensors<P, V, E, H> {
     layers: Vec<Layer<P, V, E, H>>,
     output: P,
+    output_bias: Option<V>,
     output_norm: Option<Normed<V>>,
     embedding_norm: Option<Normed<V>>,
     /// What is added to the embeddings for each layer, and the weight of its norm.
@@ -238,13 +239,14 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             });
         }
         let output = to.product(&[weights.output])?;
+        let output_bias = weights.output_bias.as_ref().map(|bias| to.vector(bias)).transpose()?;
         let output_norm =
             Normed::upload(to, weights.output_norm.as_ref(), weights.output_norm_bias.as_ref())?;
         let embedding_norm = Normed::upload_sum(to, None, weights.embedding_norm.as_ref())?;
         let projection: Vec<_> = weights.per_layer.iter().map(|of| of.projection).collect();
         let per_layer = to.product(&projection)?;
         let per_layer_norm = weights.per_layer.as_ref().map(|of| to.vector(&of.norm)).transpose()?;
-        Ok(Self { layers, output, output_norm, embedding_norm, per_layer, per_layer_norm })
+        Ok(Self { layers, output, output_bias, output_norm, embedding_norm, per_layer, per_layer_norm })
     }
 
     /// The matrices of an operation.
@@ -337,6 +339,7 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             Linear::AttentionOutput(l) => self.layers[l].attention_output_bias.as_ref(),
             Linear::GateUp(l) => self.layers[l].up_bias.as_ref(),
             Linear::Down(l) => self.layers[l].down_bias.as_ref(),
+            Linear::Output => self.output_bias.as_ref(),
             _ => None,
         }
     }

@@ -129,7 +129,7 @@ impl Ops {
         if !(1..=count).contains(&used) {
             return Err(bad("used", "from 1 to the number of experts"));
         }
-        let groups = groups.unwrap_or(Groups { count: 1, used: 1 });
+        let groups = groups.unwrap_or(Groups { count: 1, used: 1, counted: 2 });
         if !(1..=MAX_GROUPS.min(count)).contains(&groups.count)
             || count % groups.count != 0
             || used > groups.used * (count / groups.count)

@@ -66,6 +66,8 @@ pub enum Architecture {
     MiniMaxM2,
     /// Ling 1 and Ring 1.
     BailingMoe,
+    /// DeepSeek's first mixture of experts.
+    DeepSeek,
     /// DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash and others with their attention.
     DeepSeek2,
     /// Mistral 4.
@@ -98,9 +100,15 @@ pub enum Architecture {
     StarCoder2,
     /// StableLM 2 and 3B.
     StableLm,
+    /// Phi 1, 1.5 and 2.
+    Phi2,
+    /// GPT-2.
+    Gpt2,
+    /// StarCoder 1 and Granite Code with 20 and 34 billion weights.
+    StarCoder,
     /// GPT-NeoX and Pythia.
     GptNeoX,
-    /// Falcon with one head of keys, such as Falcon 7B.
+    /// Falcon, but for models with linear biases of attention.
     Falcon,
     /// LFM2 and 2.5.
     Lfm2,
@@ -135,6 +143,35 @@ pub enum Gate {
     ClampedSwiglu,
     /// `u * g max(g, 0)`: the square of what is above 0. (So et al., "Primer", 2021.)
     ReluSquared,
+}
+
+impl Gate {
+    /// Those that have names in Hugging Face's library.
+    pub(super) const NAMED: [Self; 4] = [Self::Silu, Self::Gelu, Self::GeluTanh, Self::ReluSquared];
+
+    /// Its names there. That with tanh is written in several ways, which differ in rounding alone.
+    const fn own_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Silu => &["silu", "swish"],
+            Self::Gelu => &["gelu", "gelu_python"],
+            Self::GeluTanh => {
+                &["gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"]
+            }
+            Self::ReluSquared => &["relu2"],
+            Self::ClampedSwiglu => &[],
+        }
+    }
+
+    /// That of a name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|gate| gate.own_names().contains(&name))
+    }
+
+    /// The names of some, for messages.
+    pub(super) fn names(of: &[Self]) -> String {
+        let names: Vec<_> = of.iter().flat_map(|gate| gate.own_names()).copied().collect();
+        names.join(", ")
+    }
 }
 
 /// How a router's products become scores of experts.

@@ -130,7 +130,7 @@ pub struct Experts {
 
 /// Groups of experts: as many consecutive ones in each.
 ///
-/// A group is as good as the sum of its two largest `p + b`, as [`Experts`] has them. The `used` groups with the largest sums are taken; of groups that are alike,
+/// A group is as good as the sum of its `counted` largest `p + b`, as [`Experts`] has them. The `used` groups with the largest sums are taken; of groups that are alike,
 /// those with the smaller index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
@@ -138,6 +138,8 @@ pub struct Groups {
     pub count: usize,
     /// How many of them are taken: 1 to `count`.
     pub used: usize,
+    /// How many of a group's experts count: 2, or, in DeepSeek V2, 1.
+    pub counted: usize,
 }
 
 /// A network beside the experts that every token goes through. What it gives is added to what they give. (As many equal ones are one that is wider.)
@@ -251,7 +253,7 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
-    /// The most positions that a text may have, if there is such a number: a cache refuses more. Ministral's scores have a factor that grows from
+    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Ministral's scores have a factor that grows from
     /// position to position behind it, which no backend computes.
     pub longest: Option<usize>,
     /// Whether a token sees those before it, and itself, alone. Otherwise it sees the whole text, which is one step.
@@ -333,6 +335,8 @@ pub struct Config {
     /// Whether GGUF files have gate and up in one matrix, and those of experts.
     pub(super) fused_gate_up: bool,
     pub(super) fused_experts: bool,
+    /// Whether logits have biases, which are added in front of the cap.
+    pub output_bias: bool,
     /// Whether the output matrix is the embedding matrix. Of encoders, which have no output matrix, it stands for that, too.
     pub tied_embeddings: bool,
     /// How the model makes one row of a text, if it was made for that.

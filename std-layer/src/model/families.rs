@@ -52,6 +52,7 @@ const DECODER: Family = Family {
     fused_qkv: false,
     up_bias: false,
     down_bias: false,
+    output_bias: false,
     layer_norms: false,
     norm_biases: false,
     input_norms: true,
@@ -153,10 +154,26 @@ const DEEPSEEK2: Family = Family {
 };
 /// Layer norms with biases.
 const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
+/// Embeddings of positions instead of rotations.
+const GPT2: Family = Family {
+    architecture: Architecture::Gpt2,
+    gguf: "gpt2",
+    checkpoints: &["gpt2"],
+    pairs: None,
+    gate: Gate::GeluTanh,
+    gated: false,
+    fused_qkv: true,
+    up_bias: true,
+    down_bias: true,
+    attention_bias: true,
+    attention_output_bias: true,
+    position_embeddings: true,
+    ..LAYER_NORMS
+};
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 57] = [
+static FAMILIES: [Family; 61] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -355,6 +372,14 @@ static FAMILIES: [Family; 57] = [
         normalised: false,
         ..LLAMA
     },
+    Family {
+        architecture: Architecture::DeepSeek,
+        gguf: "deepseek",
+        checkpoints: &["deepseek"],
+        experts: Mixture::DeepSeek(Scoring::Softmax),
+        normalised: false,
+        ..LLAMA
+    },
     DEEPSEEK2,
     Family {
         architecture: Architecture::Mistral4,
@@ -471,6 +496,29 @@ static FAMILIES: [Family; 57] = [
         ..LAYER_NORMS
     },
     Family {
+        architecture: Architecture::Phi2,
+        gguf: "phi2",
+        checkpoints: &["phi"],
+        pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
+        gate: Gate::GeluTanh,
+        gated: false,
+        up_bias: true,
+        down_bias: true,
+        output_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        parallel: true,
+        shared_norm: true,
+        ..LAYER_NORMS
+    },
+    GPT2,
+    Family {
+        architecture: Architecture::StarCoder,
+        gguf: "starcoder",
+        checkpoints: &["gpt_bigcode"],
+        ..GPT2
+    },
+    Family {
         architecture: Architecture::GptNeoX,
         gguf: "gptneox",
         checkpoints: &["gpt_neox"],
@@ -488,12 +536,12 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Falcon,
         gguf: "falcon",
-        checkpoints: &["falcon", "RefinedWebModel"],
+        checkpoints: &["falcon", "RefinedWebModel", "RefinedWeb"],
         gate: Gate::Gelu,
         gated: false,
         fused_qkv: true,
         parallel: true,
-        shared_norm: true,
+        some_parallel: true,
         ..LAYER_NORMS
     },
     Family { architecture: Architecture::Lfm2, gguf: "lfm2", checkpoints: &["lfm2"], ..LFM2 },
@@ -538,7 +586,7 @@ static FAMILIES: [Family; 57] = [
     Family {
         architecture: Architecture::Bert,
         gguf: "bert",
-        checkpoints: &["bert"],
+        checkpoints: &["bert", "roberta", "xlm-roberta", "camembert"],
         pairs: None,
         gate: Gate::Gelu,
         gated: false,

@@ -32,6 +32,8 @@ pub(super) struct Family {
     pub(super) fused_qkv: bool,
     pub(super) up_bias: bool,
     pub(super) down_bias: bool,
+    /// Whether logits have biases, which files of others may have, too.
+    pub(super) output_bias: bool,
     /// Whether norms are layer norms, and whether those of decoders have biases.
     pub(super) layer_norms: bool,
     pub(super) norm_biases: bool,
@@ -53,7 +55,7 @@ pub(super) struct Family {
     /// Whether attention and the feed-forward network take the same residual stream, and whether they share its norm.
     pub(super) parallel: bool,
     pub(super) shared_norm: bool,
-    /// Whether they do both in models whose file has no norm in front of the feed-forward network.
+    /// Whether they do both in models whose file has one norm in front of both, whatever `parallel` says.
     pub(super) some_parallel: bool,
     pub(super) attention_bias: bool,
     pub(super) attention_output_bias: bool,

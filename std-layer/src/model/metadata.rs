@@ -8,7 +8,9 @@ use super::keys::{Metadata, LARGEST};
 use super::mixture::Networks;
 use super::names::Naming;
 use super::source::{bad_tensor, numbers, Files};
-use super::{names, Architecture, Classifier, Config, Layer, LongFactors, ModelError, Norm, Pooling, Rope};
+use super::{
+    names, Architecture, Classifier, Config, Gate, Layer, LongFactors, ModelError, Norm, Pooling, Rope,
+};
 use crate::gguf::{Array, Tensor, Value};
 
 const PER_LAYER: &str = ".embedding_length_per_layer_input";
@@ -427,9 +429,13 @@ impl Config {
         let temperature = meta.positive_or_none(".attention.temperature_scale")?;
         let said = meta.size_or_none(".attention.temperature_length")?;
         let longest = temperature.map(|_| said.unwrap_or(above));
+        // Of what a decoder continues, too, each position needs its row.
+        let longest = longest.or((family.position_embeddings && !encoder).then_some(context));
 
         let has = |name: &names::Name| files.named(name).is_some();
-        let shared_norm = family.shared_norm || family.some_parallel && !has(&names::FFN_NORM);
+        let one_norm = !has(&names::FFN_NORM) && !has(&names::SECOND_NORM);
+        let shared_norm = family.shared_norm || family.some_parallel && one_norm;
+        let gate = |v: Value<'_>| v.as_str().and_then(Gate::named);
         Ok(Self {
             architecture,
             vocabulary,
@@ -464,7 +470,7 @@ impl Config {
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
             alibi: family.alibi.then_some(ALIBI),
-            gate: family.gate,
+            gate: meta.read(".hidden_activation", &Gate::names(&Gate::NAMED), gate)?.unwrap_or(family.gate),
             gated: family.gated,
             up_bias: family.up_bias,
             down_bias: family.down_bias || encoder && has(&names::DOWN_BIAS),
@@ -490,6 +496,7 @@ impl Config {
             attention_sinks: family.attention_sinks,
             ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,
+            output_bias: family.output_bias || classifier.is_none() && has(&names::OUTPUT_BIAS),
             tied_embeddings: encoder || classifier.is_none() && files.named(&names::OUTPUT).is_none(),
             classifier,
             ropes,

@@ -164,6 +164,8 @@ impl Metadata<'_> {
     /// Groups of experts, if there are any to which the choice is limited.
     fn groups(&self, [count, used]: [usize; 2]) -> Result<Option<Groups>, ModelError> {
         const TAKEN: &str = ".expert_group_used_count";
+        // No key of llama.cpp's, which always counts two.
+        const COUNTED: &str = ".expert_group_counted";
         let Some(groups) = self.size_or_none(GROUPS)?.filter(|&n| n > 1) else { return Ok(None) };
         if count % groups != 0 || count / groups < 2 {
             let expected = format!("a divisor of the {count} experts that is at most half of them");
@@ -177,7 +179,11 @@ impl Metadata<'_> {
             let expected = format!("at most the {} experts of {taken} groups", taken * (count / groups));
             return self.unfit(USED, used, expected);
         }
-        Ok((taken < groups).then_some(Groups { count: groups, used: taken }))
+        let counted = self.size(COUNTED)?.unwrap_or(2);
+        if counted > 2 {
+            return self.unfit(COUNTED, counted, "1 or 2".to_owned());
+        }
+        Ok((taken < groups).then_some(Groups { count: groups, used: taken, counted }))
     }
 
     /// The network beside the experts, which are `intermediate` wide.

@@ -29,6 +29,8 @@ pub(super) struct Name {
     hf: &'static str,
     /// Where it has another name there, and which: the first that is so counts.
     other_hf: [Option<(Whether, &'static str)>; 3],
+    /// The same of GGUF files.
+    other_gguf: [Option<(Whether, &'static str)>; 3],
     /// Dimensions, the contiguous one first: inputs and outputs of a matrix.
     dims: fn(&Config) -> Vec<usize>,
     /// Whether a model has it.
@@ -53,7 +55,7 @@ enum Layers {
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
-    Name { gguf, hf, other_hf: [None; 3], dims, needed: |_| true, layers: Layers::All }
+    Name { gguf, hf, other_hf: [None; 3], other_gguf: [None; 3], dims, needed: |_| true, layers: Layers::All }
 }
 
 impl Name {
@@ -73,6 +75,10 @@ impl Name {
 
     const fn named_if(self, so: Whether, hf: &'static str) -> Self {
         Self { other_hf: [Some((so, hf)), self.other_hf[0], self.other_hf[1]], ..self }
+    }
+
+    const fn in_gguf_if(self, so: Whether, gguf: &'static str) -> Self {
+        Self { other_gguf: [Some((so, gguf)), self.other_gguf[0], self.other_gguf[1]], ..self }
     }
 
     /// Of layers with any network.
@@ -151,38 +157,35 @@ impl Name {
         config.experts.filter(|_| self.is_of_expert(naming, config)).map_or(1, |experts| experts.count)
     }
 
-    /// The name in a GGUF file.
-    pub(super) fn in_gguf(&self, layer: usize) -> String {
-        self.gguf.replace("{}", &layer.to_string())
-    }
-
     /// The name that a model's tensor has, of an expert if each has one.
     pub(super) fn of(&self, naming: Naming, config: &Config, [layer, expert]: [usize; 2]) -> String {
         let of_network = matches!(self.layers, Layers::Networks | Layers::Dense | Layers::Mixtures);
         let number = config.numbers[layer][usize::from(of_network)];
         match naming {
-            Naming::Gguf => self.in_gguf(number),
+            Naming::Gguf => other(&self.other_gguf, self.gguf, config).replace("{}", &number.to_string()),
             Naming::HuggingFace => self.in_hf(config, number).replace('*', &expert.to_string()),
         }
     }
 
     /// The name that the tensor of a layer has if a model is not special.
     pub(super) fn in_any(&self, naming: Naming, layer: usize) -> String {
-        match naming {
-            Naming::Gguf => self.in_gguf(layer),
-            Naming::HuggingFace => self.hf.replace("{}", &layer.to_string()),
-        }
+        let name = if naming == Naming::Gguf { self.gguf } else { self.hf };
+        name.replace("{}", &layer.to_string())
     }
 
     fn hf(&self, config: &Config) -> &'static str {
-        let other = self.other_hf.into_iter().flatten().find(|(so, _)| so(config));
-        other.map_or(self.hf, |(_, hf)| hf)
+        other(&self.other_hf, self.hf, config)
     }
 
     /// The name in a checkpoint of Hugging Face's library, of any expert.
     pub(super) fn in_hf(&self, config: &Config, layer: usize) -> String {
         self.hf(config).replace("{}", &layer.to_string())
     }
+}
+
+/// The first of other names that a model has, or the usual one.
+fn other(others: &[Option<(Whether, &'static str)>], usual: &'static str, config: &Config) -> &'static str {
+    others.iter().flatten().find(|(so, _)| so(config)).map_or(usual, |(_, name)| name)
 }
 
 /// What attention gives.
@@ -226,6 +229,10 @@ fn is_nemotron_h(c: &Config) -> bool {
 /// Models whose network has the same name in checkpoints whether there are experts beside it or not.
 fn is_granite_hybrid(c: &Config) -> bool {
     c.architecture == Architecture::GraniteHybrid
+}
+/// Falcon with a norm in front of attention and another one in front of the network.
+fn has_two_norms(c: &Config) -> bool {
+    c.architecture == Architecture::Falcon && !c.shared_norm
 }
 fn is_starcoder2(c: &Config) -> bool {
     c.architecture == Architecture::StarCoder2
@@ -285,20 +292,24 @@ pub(super) const CLASSIFIER: Name = name("cls.output.weight", "score.weight", |c
     .if_so(|c| c.classifier.is_some());
 pub(super) const CLASSIFIER_BIAS: Name = name("cls.output.bias", "score.bias", |c| vec![c.logits()])
     .if_so(|c| c.classifier.as_ref().is_some_and(|classifier| classifier.bias.is_some()));
+pub(super) const OUTPUT_BIAS: Name =
+    name("output.bias", "lm_head.bias", |c| vec![c.vocabulary]).if_so(|c| c.output_bias);
+/// Some files name it by the embedding.
 pub(super) const OUTPUT_NORM: Name = name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden])
-    .if_so(|c| is_not_normed(c) && !is_lfm2(c));
-/// The same, in files that name it by the embedding.
-pub(super) const OUTPUT_NORM_BY_EMBEDDING: Name =
-    name("token_embd_norm.weight", "model.embedding_norm.weight", |c| vec![c.hidden]).if_so(is_lfm2);
+    .in_gguf_if(is_lfm2, "token_embd_norm.weight")
+    .named_if(is_lfm2, "model.embedding_norm.weight")
+    .if_so(is_not_normed);
 pub(super) const OUTPUT_NORM_BIAS: Name =
     name("output_norm.bias", "model.norm.bias", |c| vec![c.hidden]).if_so(|c| c.norm_biases);
 
 pub(super) const ATTENTION_NORM: Name =
     name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
+        .in_gguf_if(has_two_norms, "blk.{}.attn_norm_2.weight")
         .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
         .if_so(|c| c.input_norms);
 pub(super) const ATTENTION_NORM_BIAS: Name =
     name("blk.{}.attn_norm.bias", "model.layers.{}.input_layernorm.bias", |c| vec![c.hidden])
+        .in_gguf_if(has_two_norms, "blk.{}.attn_norm_2.bias")
         .if_so(|c| c.norm_biases);
 /// Queries, keys and values in one matrix.
 pub(super) const QKV: Name =
@@ -374,24 +385,22 @@ pub(super) const ATTENTION_OUTPUT_BIAS: Name =
 pub(super) const SINKS: Name =
     name("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks", |c| vec![c.heads])
         .if_so(|c| c.attention_sinks);
+/// Some files name it by what is before it, and those that count networks among the layers as in front of attention.
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
+        .in_gguf_if(|c| c.ffn_norm_is_post_attention, "blk.{}.post_attention_norm.weight")
+        .in_gguf_if(|c| is_nemotron_h(c) || has_two_norms(c), "blk.{}.attn_norm.weight")
         .named_if(|c| c.post_norms && !is_glm4(c), "model.layers.{}.pre_feedforward_layernorm.weight")
-        .if_so(|c| !c.ffn_norm_is_post_attention && has_own_norm(c) && !is_nemotron_h(c));
+        .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
+        .if_so(has_own_norm)
+        .of_networks();
+/// Of Falcon, where that in front of attention is another one.
+pub(super) const SECOND_NORM: Name =
+    name("blk.{}.attn_norm_2.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden]);
 pub(super) const FFN_NORM_BIAS: Name =
     name("blk.{}.ffn_norm.bias", "model.layers.{}.post_attention_layernorm.bias", |c| vec![c.hidden])
+        .in_gguf_if(has_two_norms, "blk.{}.attn_norm.bias")
         .if_so(|c| c.norm_biases && has_own_norm(c));
-/// The same, in files that name it by what is before it.
-pub(super) const FFN_NORM_BY_ATTENTION: Name =
-    name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
-        vec![c.hidden]
-    })
-    .if_so(|c| c.ffn_norm_is_post_attention);
-/// The same, in files that count networks among the layers.
-pub(super) const FFN_NORM_OF_LAYER: Name =
-    name("blk.{}.attn_norm.weight", "model.layers.{}.norm.weight", |c| vec![c.hidden])
-        .if_so(is_nemotron_h)
-        .of_networks();
 /// The feed-forward network of layers without experts.
 pub(super) const FEED_FORWARD: Network = [
     name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards)
@@ -506,7 +515,7 @@ pub(super) static GLOBAL: [Name; 17] = [
     CLASSIFIER_BIAS,
     OUTPUT_NORM,
     OUTPUT_NORM_BIAS,
-    OUTPUT_NORM_BY_EMBEDDING,
+    OUTPUT_BIAS,
     PER_LAYER,
     PER_LAYER_PROJECTION,
     PER_LAYER_NORM,
@@ -515,7 +524,7 @@ pub(super) static GLOBAL: [Name; 17] = [
     LONG_FACTORS,
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 77] = [
+pub(super) static LAYER: [Name; 75] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -557,8 +566,6 @@ pub(super) static LAYER: [Name; 77] = [
     POST_ATTENTION_NORM,
     FFN_NORM,
     FFN_NORM_BIAS,
-    FFN_NORM_BY_ATTENTION,
-    FFN_NORM_OF_LAYER,
     FEED_FORWARD[0],
     FEED_FORWARD[1],
     FEED_FORWARD[2],

@@ -222,8 +222,9 @@ impl<'a> Files<'a> {
             let network = |(both, down): (Matrix<'b>, Matrix<'b>)| {
                 let rows = both.rows() / 2;
                 let half = |part: usize| {
-                    let bad =
-                        |e: KernelError| bad_tensor(&names::FUSED_EXPERTS.in_gguf(layer), e.to_string());
+                    let bad = |e: KernelError| {
+                        bad_tensor(&names::FUSED_EXPERTS.of(self.naming, config, [layer, 0]), e.to_string())
+                    };
                     both.row_range(part * rows, rows).map_err(bad)
                 };
                 Ok(Network { gate: Some(half(0)?), up: half(1)?, down })
@@ -322,11 +323,7 @@ impl<'a> Files<'a> {
             sinks: optional(&names::SINKS)?,
             post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
             attention_sum_norm: norm(&names::ATTENTION_SUM_NORM)?,
-            ffn_norm: {
-                let mut all =
-                    [names::FFN_NORM, names::FFN_NORM_BY_ATTENTION, names::FFN_NORM_OF_LAYER].iter();
-                all.find(|name| name.needed(config, layer)).map(vector).transpose()?
-            },
+            ffn_norm: optional(&names::FFN_NORM)?,
             ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
             feed_forward: match (experts, config.between(layer)) {
                 (_, 0) => None,
@@ -379,13 +376,11 @@ impl<'a> Files<'a> {
             |name: &Name| name.needed(config, 0).then(|| self.matrix(config, name, [0, 0])).transpose();
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
-        let mut output_norm = match self.optional(config, &names::OUTPUT_NORM, 0)? {
-            None => self.optional(config, &names::OUTPUT_NORM_BY_EMBEDDING, 0)?,
-            norm => norm,
-        };
+        let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
         let mut output_norm_bias =
             self.norm_bias(config, [&names::OUTPUT_NORM, &names::OUTPUT_NORM_BIAS], 0)?;
-        let scaled = output_norm.iter_mut().chain(&mut output_norm_bias).flatten();
+        let mut output_bias = self.optional(config, &names::OUTPUT_BIAS, 0)?;
+        let scaled = output_norm.iter_mut().chain(&mut output_norm_bias).chain(&mut output_bias).flatten();
         scaled.for_each(|number| *number *= config.logit_scale);
         let layers = (0..config.layers).map(|l| self.layer(config, l)).collect::<Result<_, _>>()?;
         let mut per_layer_norm = self.optional(config, &names::PER_LAYER_NORM, 0)?;
@@ -404,6 +399,7 @@ impl<'a> Files<'a> {
             output_norm,
             per_layer: per_layer_norm.map(per_layer).transpose()?,
             output_norm_bias,
+            output_bias,
             layers,
         })
     }

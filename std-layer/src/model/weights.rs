@@ -76,6 +76,8 @@ pub struct HostWeights<'a> {
     pub per_layer: Option<PerLayerWeights<'a>>,
     /// As many, times `logit_scale`, if that is a layer norm.
     pub output_norm_bias: Option<Vec<f32>>,
+    /// `vocabulary` elements, times `logit_scale`, if `output_bias`.
+    pub output_bias: Option<Vec<f32>>,
     /// One entry a layer.
     pub layers: Vec<LayerWeights<'a>>,
 }

@@ -133,6 +133,47 @@ fn embeddings() {
     }
 }
 
+/// XLM-RoBERTa is BERT whose positions begin behind the number of the token that fills texts up.
+#[test]
+fn positions_that_begin_later() {
+    let small = Small::BERT;
+    let gguf = small.open();
+    let embed = |model: &Model<'_>| {
+        generator(model, 2, exact()).embed(&[&tokens(70)], Pooling::Mean).unwrap().remove(0)
+    };
+    let own = |skipped: usize| format!(r#""model_type":"xlm-roberta","pad_token_id":{}"#, skipped - 1);
+    let with = |skipped: usize, rows: usize| {
+        let json = config(&small).replace(r#""model_type":"bert""#, &own(skipped));
+        json.replace(
+            &format!(r#""max_position_embeddings":{CONTEXT}"#),
+            &format!(r#""max_position_embeddings":{rows}"#),
+        )
+    };
+    for (skipped, shards) in [(2, 1), (5, 3)] {
+        let folder = folder(&format!("roberta {skipped}"), &small, &gguf, "roberta.", MEAN);
+        folder.config(&with(skipped, CONTEXT + skipped));
+        let mut all = tensors(&small, &gguf);
+        for tensor in &mut all {
+            tensor.name = format!("roberta.{}", tensor.name);
+            if tensor.name.ends_with("position_embeddings.weight") {
+                tensor.shape[0] += skipped;
+                tensor.bytes.splice(..0, vec![0x7e; 4 * HIDDEN * skipped]);
+            }
+        }
+        std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+        folder.tensors(&all, shards);
+        let model = Model::open(folder.path()).unwrap_or_else(|e| panic!("{skipped}: {e}"));
+        assert_eq!(model.config().context, CONTEXT);
+        assert_alike(&embed(&model), &embed(&gguf), "positions");
+        // As many as there are rows, and more.
+        for (rows, says) in [(CONTEXT, "[96, 600]"), (skipped, "the first")] {
+            folder.config(&with(skipped, rows));
+            let said = Model::open(folder.path()).map(|_| ()).expect_err(says).to_string();
+            assert!(said.contains(says) && said.contains("position"), "{said}");
+        }
+    }
+}
+
 /// Which rows become an embedding, and tokens of WordPiece.
 #[test]
 fn files_beside() {

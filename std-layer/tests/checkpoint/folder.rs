@@ -9,9 +9,10 @@ use super::tiny::Tiny;
 use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
-const REORDERED: [&str; 8] =
-    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe"];
-const FUSED: [&str; 6] = ["phi3", "internlm2", "bailingmoe", "bailingmoe2", "gptneox", "falcon"];
+const REORDERED: [&str; 9] =
+    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe", "deepseek"];
+const FUSED: [&str; 8] =
+    ["phi3", "internlm2", "bailingmoe", "bailingmoe2", "gptneox", "falcon", "gpt2", "starcoder"];
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -155,6 +156,11 @@ impl Dense {
         if !tiny.tied {
             all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
         }
+        let positions = weights.positions.into_iter();
+        all.extend(
+            positions.map(|w| matrix("embeddings.position_embeddings.weight".to_owned(), w, numbers(w))),
+        );
+        all.extend(weights.output_bias.iter().map(|x| Self::floats("lm_head.bias", &[x.len()], x)));
         let factor = gguf.config().logit_scale;
         let unscaled = |x: &Vec<f32>| x.iter().map(|x| x / factor).collect::<Vec<_>>();
         all.push(norm("model.norm".to_owned(), &unscaled(weights.output_norm.as_ref().unwrap())));
@@ -308,6 +314,13 @@ impl Dense {
             all.extend(gemma4::tensors(gguf));
         }
         own::renamed(tiny, &mut all);
+        let transposed =
+            |tensor: &&mut Self| name == "gpt2" && tensor.shape.len() == 2 && tensor.name.contains(".c_");
+        for tensor in all.iter_mut().filter(transposed) {
+            tensor.shape.insert(0, 1);
+            *tensor = tensor.clone().transposed();
+            tensor.shape.remove(0);
+        }
         all
     }
 }
@@ -342,6 +355,8 @@ pub fn config(tiny: &Tiny) -> String {
         ("deepseek2", _) => "deepseek_v3",
         ("lfm2moe", _) => "lfm2_moe",
         ("gptneox", _) => "gpt_neox",
+        ("phi2", _) => "phi",
+        ("starcoder", _) => "gpt_bigcode",
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
         ("granitehybrid", _) => "granitemoehybrid",
         ("nemotron_h_moe", _) => "nemotron_h",
@@ -384,6 +399,7 @@ pub fn config(tiny: &Tiny) -> String {
     let activation = match tiny.architecture {
         "gptneox" | "falcon" => r#""hidden_act":"gelu""#,
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
+        "phi2" | "gpt2" | "starcoder" => r#""hidden_act":"gelu_new""#,
         "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
         name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
@@ -437,6 +453,7 @@ pub fn config(tiny: &Tiny) -> String {
         // A quarter of a head is rotated unless something else is said.
         "stablelm" => r#","use_parallel_residual":false,"layer_norm_eps":1e-5"#.to_owned(),
         // Half of a head is.
+        "phi2" => r#","layer_norm_eps":1e-5,"qk_layernorm":false"#.to_owned(),
         "nemotron" => r#","norm_eps":1e-5"#.to_owned(),
         _ => String::new(),
     });

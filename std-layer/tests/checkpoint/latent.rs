@@ -73,6 +73,7 @@ fn configurations() {
     let experts = usual.config().experts.unwrap();
     let groups = experts.groups.unwrap();
     assert_eq!((groups.count, groups.used, experts.scoring), (4, 2, Scoring::Sigmoid));
+    assert_eq!(groups.counted, 2);
     let other = [
         (r#""scoring_func":"sigmoid""#, r#""scoring_func":"softmax""#),
         (r#""topk_method":"noaux_tc""#, r#""topk_method":"greedy""#),
@@ -90,6 +91,17 @@ fn configurations() {
     let scale = usual.config().attention_scale as f64;
     assert!((f64::from(yarn.config().attention_scale) / scale - factor).abs() < 1e-6);
     assert_eq!(yarn.config().ropes[0].attention_factor, Some(1.0));
+}
+
+/// In DeepSeek V2 a group of experts is as good as its best one.
+#[test]
+fn best_of_groups() {
+    let best = opened("latent, best of groups", &[(r#""noaux_tc""#, r#""group_limited_greedy""#)]);
+    assert_eq!(best.config().experts.unwrap().groups.unwrap().counted, 1);
+    let gguf = Tiny { experts_scale: 1.0, ..Tiny::with_best_of_groups() }.open();
+    assert_alike(&logits(&best), &logits(&gguf), "best of groups");
+    let usual = logits(&tiny().open());
+    assert!(logits(&best).iter().zip(&usual).any(|(a, b)| (a - b).abs() > 1e-2));
 }
 
 /// Layers behind the model's, which guess more tokens, are left out, whatever they have.
@@ -180,7 +192,7 @@ fn refused() {
             ),
             (r#""rope_interleave":true"#, r#""moe_layer_freq":2"#, &["moe_layer_freq", "2"]),
             (r#""sigmoid""#, r#""sqrtsoftplus""#, &["scoring_func", "sqrtsoftplus"]),
-            (r#""noaux_tc""#, r#""group_limited_greedy""#, &["topk_method", "group_limited_greedy"]),
+            (r#""noaux_tc""#, r#""any""#, &["topk_method", "any", "group_limited_greedy"]),
             (r#""norm_topk_prob":true,"#, "", &["norm_topk_prob is missing"]),
             (
                 r#""model_type":"deepseek_v3""#,

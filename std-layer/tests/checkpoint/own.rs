@@ -1,6 +1,6 @@
 // What checkpoints of some architectures call otherwise than most.
 
-use gllm_kernels_std::model::Model;
+use gllm_kernels_std::model::{Gate, Model};
 
 use super::folder::{config, Dense, Folder};
 use super::refused::changed_configurations;
@@ -93,6 +93,26 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".self_attn.o_proj.", ".self_attention.dense."),
             (".up_proj.", ".dense_h_to_4h."),
             (".down_proj.", ".dense_4h_to_h."),
+            // Of models with one norm a layer it keeps its name.
+            (".post_attention_layernorm.", ".ln_mlp."),
+        ],
+        "gpt2" | "starcoder" => &[
+            ("model.embed_tokens.", "transformer.wte."),
+            ("embeddings.position_embeddings.", "transformer.wpe."),
+            ("model.layers.", "transformer.h."),
+            ("model.norm.", "transformer.ln_f."),
+            (".self_attn.qkv_proj.", ".attn.c_attn."),
+            (".self_attn.o_proj.", ".attn.c_proj."),
+            (".input_layernorm.", ".ln_1."),
+            (".post_attention_layernorm.", ".ln_2."),
+            (".up_proj.", ".c_fc."),
+            (".down_proj.", ".c_proj."),
+        ],
+        "phi2" => &[
+            ("model.norm.", "model.final_layernorm."),
+            (".self_attn.o_proj.", ".self_attn.dense."),
+            (".up_proj.", ".fc1."),
+            (".down_proj.", ".fc2."),
         ],
         "granitehybrid" => &[
             (".mlp.gate_up_proj.", ".shared_mlp.input_linear."),
@@ -139,7 +159,7 @@ pub fn renamed(tiny: &Tiny, tensors: &mut [Dense]) {
 pub fn woven(tiny: &Tiny, x: &[f32], cols: usize) -> Vec<f32> {
     let groups = match tiny.architecture {
         "gptneox" => tiny.heads,
-        "internlm2" => tiny.kv_heads,
+        "internlm2" | "falcon" => tiny.kv_heads,
         _ => return x.to_vec(),
     };
     let size = tiny.head_dim * cols;
@@ -163,8 +183,16 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("hidden_act", "activation")
             .replace("num_hidden_layers", "n_layer")
             .replace("num_attention_heads", "n_head")
+            .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
+        "gpt2" | "starcoder" => json
+            .replace("intermediate_size", "n_inner")
+            .replace("hidden_act", "activation_function")
+            .replace("num_hidden_layers", "n_layer")
+            .replace("num_attention_heads", "n_head")
+            .replace("hidden_size", "n_embd")
+            .replace("max_position_embeddings", "n_positions"),
         _ => json,
     }
 }
@@ -194,7 +222,18 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         "gemma4" => super::gemma4::keys(tiny),
         "internlm2" => r#","bias":false,"rope_scaling":{"type":"dynamic","factor":2.0}"#.to_owned(),
         "gptneox" => r#","layer_norm_eps":1e-5,"use_parallel_residual":true,"rotary_pct":0.25"#.to_owned(),
-        "falcon" => r#","layer_norm_epsilon":1e-5,"multi_query":true,"parallel_attn":true,"new_decoder_architecture":false,"alibi":false,"bias":false"#.to_owned(),
+        "falcon" => format!(
+            r#","layer_norm_epsilon":1e-5,"multi_query":true,"parallel_attn":true,"new_decoder_architecture":{},"alibi":false,"bias":false"#,
+            tiny.kv_heads > 1
+        ),
+        "gpt2" => {
+            r#","layer_norm_epsilon":1e-5,"scale_attn_weights":true,"add_cross_attention":false"#.to_owned()
+        }
+        "starcoder" => r#","layer_norm_epsilon":1e-5,"multi_query":true"#.to_owned(),
+        "deepseek" => format!(
+            r#","n_routed_experts":{count},"num_experts_per_tok":{used},"n_shared_experts":2,"moe_intermediate_size":{},"first_k_dense_replace":1,"norm_topk_prob":false,"scoring_func":"softmax","moe_layer_freq":1"#,
+            tiny.between()
+        ),
         "bailingmoe" => format!(
             r#","num_experts":{count},"num_experts_per_tok":{used},"num_shared_experts":2,"moe_intermediate_size":{},"first_k_dense_replace":1,"norm_topk_prob":false,"norm_head":false,"multi_gate":false"#,
             tiny.between()
@@ -254,6 +293,45 @@ fn quantised_outputs() {
     assert!(said.contains("lm_head.weight") && said.contains("norm_head"), "{said}");
 }
 
+/// Networks without a gate have the one or the other form of an activation, each of which has several names.
+#[test]
+fn activations() {
+    let tiny = Tiny { kv_heads: 4, ..Tiny::new("gptneox", None) };
+    let folder = Folder::new("activations");
+    folder.tensors(&Dense::of(&tiny, &tiny.open()), 1);
+    for (name, gate) in [
+        ("gelu_python", Gate::Gelu),
+        ("gelu_fast", Gate::GeluTanh),
+        ("gelu_new", Gate::GeluTanh),
+        ("gelu_pytorch_tanh", Gate::GeluTanh),
+    ] {
+        folder.config(&config(&tiny).replace(r#""gelu""#, &format!("{name:?}")));
+        assert_eq!(Model::open(folder.path()).unwrap().config().gate, gate, "{name}");
+    }
+    // The first configurations of Gemma mean the approximation.
+    let tiny = Tiny::new("gemma", None);
+    let folder = Folder::new("activation of gemma");
+    folder.tensors(&Dense::of(&tiny, &tiny.open()), 1);
+    folder.config(&config(&tiny).replace(
+        r#""hidden_activation":"gelu_pytorch_tanh""#,
+        r#""hidden_act":"gelu","hidden_activation":null"#,
+    ));
+    assert_eq!(Model::open(folder.path()).unwrap().config().gate, Gate::GeluTanh);
+}
+
+/// The first checkpoints of Falcon 40B do not say that heads of keys stand with those of queries.
+#[test]
+fn first_falcon() {
+    let tiny = Tiny::new("falcon", None);
+    let gguf = tiny.open();
+    let folder = Folder::new("first falcon");
+    let said = r#""new_decoder_architecture":true"#;
+    let json = config(&tiny).replace(said, r#""n_any":1"#);
+    folder.config(&json.replace(r#""model_type":"falcon""#, r#""model_type":"RefinedWeb""#));
+    folder.tensors(&Dense::of(&tiny, &gguf), 1);
+    assert_alike(&logits(&Model::open(folder.path()).unwrap()), &logits(&gguf), "first falcon");
+}
+
 /// Older checkpoints of NeoX have masks in each layer.
 #[test]
 fn masks() {
@@ -288,7 +366,11 @@ fn refused() {
     changed_configurations(
         &Tiny { kv_heads: 4, ..Tiny::new("gptneox", None) },
         &[
-            (r#""hidden_act":"gelu""#, r#""hidden_act":"gelu_fast""#, &["hidden_act", "gelu_fast"]),
+            (
+                r#""hidden_act":"gelu""#,
+                r#""hidden_act":"quick_gelu""#,
+                &["hidden_act", "quick_gelu", "gelu, gelu_python, gelu_pytorch_tanh"],
+            ),
             (
                 r#""use_parallel_residual":true"#,
                 r#""use_parallel_residual":1"#,
@@ -304,8 +386,28 @@ fn refused() {
             (r#""multi_query":true"#, r#""multi_query":false"#, &["multi_query", "false"]),
             (r#""alibi":false"#, r#""alibi":true"#, &["alibi", "true"]),
             (r#""parallel_attn":true"#, r#""parallel_attn":false"#, &["parallel_attn"]),
-            (r#""new_decoder_architecture":false"#, r#""new_decoder_architecture":true"#, &["new_decoder"]),
+            (
+                r#""new_decoder_architecture":false"#,
+                r#""new_decoder_architecture":"any""#,
+                &["new_decoder_architecture", "any"],
+            ),
             (r#""ffn_hidden_size":96,"#, "", &["mlp.up_proj", "[64, 96]", "[64, 256]"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny { kv_heads: 4, ..Tiny::new("gpt2", None) },
+        &[
+            (
+                r#""scale_attn_weights":true"#,
+                r#""scale_attn_weights":false"#,
+                &["scale_attn_weights", "false"],
+            ),
+            (r#""n_inner":96"#, r#""n_inner":null"#, &["mlp.up_proj", "[64, 96]", "[64, 256]"]),
+            (
+                r#""n_positions":4096"#,
+                r#""n_positions":4097"#,
+                &["position_embeddings", "[64, 4096]", "[64, 4097]"],
+            ),
         ],
     );
     changed_configurations(

@@ -57,7 +57,7 @@ impl Tiny {
         if self.deepseek() {
             set("leading_dense_block_count", Value::U32(1));
             set("expert_shared_count", Value::U32(if self.shared() > 0 { 2 } else { 0 }));
-            set("expert_weights_norm", Value::Bool(self.architecture != "bailingmoe"));
+            set("expert_weights_norm", Value::Bool(!self.is(&["bailingmoe", "deepseek"])));
         }
         if self.is(&["ernie4_5-moe", "granitemoe", "nemotron_h_moe"]) {
             set("expert_shared_feed_forward_length", Value::U32(self.shared() as u32));
@@ -72,6 +72,7 @@ impl Tiny {
             let groups = count as u32 / 3;
             set("expert_group_count", Value::U32(groups));
             set("expert_group_used_count", Value::U32(if used == count { groups } else { 2 }));
+            set("expert_group_counted", Value::U32(self.counted as u32));
         }
         set("rope.dimension_count", Value::U32(self.rotated() as u32));
         let periodic = self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 72] = [
+const SMALL: [&str; 78] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -69,6 +69,12 @@ const SMALL: [&str; 72] = [
     "gptneox",
     "gptneox-sums",
     "falcon",
+    "falcon-40b",
+    "phi2",
+    "gpt2",
+    "starcoder",
+    "deepseek",
+    "deepseek2-best",
     "qwen2vl",
     "qwen3vl",
     "qwen3vlmoe",

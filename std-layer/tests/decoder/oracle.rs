@@ -64,8 +64,11 @@ fn plus(x: &[f64], y: &[f64]) -> Vec<f64> {
 pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let output = rows(&weights.output);
     let cap = |x: f64| config.logit_softcap.map(f64::from).map_or(x, |cap| cap * (x / cap).tanh());
-    let all = hidden(config, weights, tokens);
-    all.iter().map(|x| times(&output, x).into_iter().map(cap).collect()).collect()
+    let biases = weights.output_bias.clone().unwrap_or(vec![0.0; output.len()]);
+    let biased = |x: &Vec<f64>| {
+        times(&output, x).into_iter().zip(&biases).map(|(y, &b)| cap(y + f64::from(b))).collect()
+    };
+    hidden(config, weights, tokens).iter().map(biased).collect()
 }
 
 /// The embeddings of tokens for each layer, those of all layers one behind the other, if there are any.
@@ -89,6 +92,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     let scale = f64::from(config.embedding_scale);
     let mut xs: Vec<Vec<f64>> =
         tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
+    if let Some(positions) = weights.positions.as_ref().map(rows) {
+        xs.iter_mut().zip(&positions).for_each(|(x, of)| *x = plus(x, of));
+    }
     let per_layer = of_layers(config, weights, tokens, &xs);
     let mut kept: Vec<[Vec<Vec<f64>>; 2]> = Vec::new();
     for (l, (w, layer)) in weights.layers.iter().zip(&config.layer).enumerate() {
@@ -257,11 +263,12 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 let mut order: Vec<usize> = (0..e.count).collect();
                 order.sort_by(|&a, &b| merits[b].total_cmp(&merits[a]));
                 if let Some(groups) = e.groups {
-                    // Sorted, so that the first two of a group are the best.
+                    // Sorted, so that the first ones of a group are the best.
                     let group = |i: usize| i / (e.count / groups.count);
                     let own = |g: usize, i: &usize| group(*i) == g;
-                    let best =
-                        |g: usize| order.iter().filter(|i| own(g, i)).take(2).map(|&i| merits[i]).sum();
+                    let best = |g: usize| {
+                        order.iter().filter(|i| own(g, i)).take(groups.counted).map(|&i| merits[i]).sum()
+                    };
                     let mut open: Vec<usize> = (0..groups.count).collect();
                     let sums: Vec<f64> = open.iter().map(|&g| best(g)).collect();
                     open.sort_by(|&a, &b| sums[b].total_cmp(&sums[a]));

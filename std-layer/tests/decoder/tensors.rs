@@ -15,6 +15,9 @@ impl Tiny {
         } else if !self.tied {
             all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
         }
+        if self.is(&GPT2) {
+            all.push(("position_embd".to_owned(), vec![self.hidden, 4096]));
+        }
         if self.per_layer > 0 {
             let all_layers = self.per_layer * self.layers;
             all.push(("per_layer_token_embd".to_owned(), vec![all_layers, self.vocabulary]));
@@ -68,7 +71,7 @@ impl Tiny {
                     add("attn_q_a_norm", &[QUERY_RANK]);
                     add("attn_q_b", &[QUERY_RANK, queries]);
                 }
-            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
+            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else if self.attends(l) {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
@@ -83,8 +86,11 @@ impl Tiny {
                 add("attn_output", &[if self.is_latent() { self.heads * VALUES } else { q }, self.hidden]);
             }
             let by_attention = hybrid || self.is(&["gpt-oss", "seed_oss", "glm4moe"]);
+            if self.has_two_norms() {
+                add("attn_norm_2", &[self.hidden]);
+            }
             if !self.networks_are_layers()
-                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"])
+                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"])
             {
                 add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
             }
@@ -105,7 +111,18 @@ impl Tiny {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
                 }
-                None if self.is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) => {
+                None if self.is(&[
+                    "nemotron_h",
+                    "starcoder2",
+                    "gptneox",
+                    "falcon",
+                    "nemotron",
+                    "arcee",
+                    "phi2",
+                    "gpt2",
+                    "starcoder",
+                ]) =>
+                {
                     add("ffn_up", &[hidden, between]);
                     add("ffn_down", &[between, hidden]);
                 }
@@ -210,12 +227,15 @@ impl Tiny {
             all.push(("rope_freqs.weight".to_owned(), vec![self.rotated() / 2]));
         }
         if self.layer_norms().1 {
-            let norms = all.iter().filter_map(|(name, dims)| Some((name.strip_suffix("norm.weight")?, dims)));
+            let norms = all.iter().filter(|(name, _)| name.contains("norm"));
             let biases: Vec<_> =
-                norms.map(|(name, dims)| (format!("{name}norm.bias"), dims.clone())).collect();
+                norms.map(|(name, dims)| (name.replace(".weight", ".bias"), dims.clone())).collect();
             all.extend(biases);
         }
-        if self.is(&["starcoder2", "gptneox"]) {
+        if self.architecture == "phi2" {
+            all.push(("output.bias".to_owned(), vec![self.vocabulary]));
+        }
+        if self.is(&["starcoder2", "gptneox", "phi2"]) || self.is(&GPT2) {
             for l in 0..self.layers {
                 for (name, n) in
                     [("attn_output", self.hidden), ("ffn_up", self.intermediate), ("ffn_down", self.hidden)]
@@ -224,12 +244,12 @@ impl Tiny {
                 }
             }
         }
-        if self.is(&["chatglm", "gptneox"]) {
+        if self.is(&["chatglm", "gptneox"]) || self.is(&GPT2) {
             all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
         }
         // Of GLM 4, some models have them.
         if self.architecture.starts_with("qwen2")
-            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm"])
+            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm", "phi2"])
         {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {

@@ -28,6 +28,8 @@ const PLAIN: usize = 32;
 const ROTATED: usize = 16;
 const VALUES: usize = 24;
 const LATENT: [&str; 2] = ["deepseek2", "mistral4"];
+/// Architectures with embeddings of positions.
+const GPT2: [&str; 2] = ["gpt2", "starcoder"];
 /// Elements of a head of values of a state space, whose other sizes are these.
 const VALUE_SIZE: usize = 16;
 
@@ -54,6 +56,8 @@ pub struct Tiny {
     pub experts_scale: f32,
     /// How large the router's weights are.
     pub router_scale: f32,
+    /// How many experts of a group count, where they are in groups.
+    pub counted: usize,
     /// Elements of an embedding for each layer; 0 if there are none. Where there are, all layers but the first two have no keys of their own, and wider networks.
     pub per_layer: usize,
 }
@@ -78,11 +82,12 @@ impl Tiny {
             experts: match architecture {
                 // In 4 groups, of which 2 are taken.
                 "bailingmoe2" | "deepseek2" => Some((12, 5)),
-                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" => Some((6, 3)),
+                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" | "deepseek" => Some((6, 3)),
                 name => name.ends_with("moe").then_some((6, 3)),
             },
             experts_scale: 1.5,
             router_scale: 2.0,
+            counted: 2,
             per_layer: 0,
         }
     }
@@ -134,9 +139,14 @@ impl Tiny {
             ("minimax-m2", Some(QuantFormat::Q4_1)),
             ("olmoe", None),
             ("arcee", Some(QuantFormat::Q8_0)),
+            ("phi2", None),
+            ("gpt2", None),
+            ("deepseek", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
+        // Falcon 7B, and StarCoder.
+        .chain(["falcon", "starcoder"].map(|name| Self { kv_heads: 1, ..Self::new(name, None) }))
         .chain([Self::with_per_layer(), Self::with_normed_experts()])
     }
 
@@ -152,7 +162,13 @@ impl Tiny {
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(14).chain([Self::with_per_layer(), Self::with_normed_experts()])
+        let biased = Self::new("phi2", Some(QuantFormat::Q8_0));
+        Self::others().take(14).chain([biased, Self::with_per_layer(), Self::with_normed_experts()])
+    }
+
+    /// As DeepSeek V2: a group of experts is as good as its best one.
+    pub fn with_best_of_groups() -> Self {
+        Self { counted: 1, ..Self::new("deepseek2", None) }
     }
 
     /// Models with latent attention: with one product of queries and with two.
@@ -218,7 +234,15 @@ impl Tiny {
     /// Whether its experts are of DeepSeek's kind: the first layer has none, and there is a network beside them, but in LFM2.
     fn deepseek(&self) -> bool {
         self.is_latent()
-            || self.is(&["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe", "lfm2moe"])
+            || self.is(&[
+                "glm4moe",
+                "ernie4_5-moe",
+                "bailingmoe2",
+                "dots1",
+                "bailingmoe",
+                "deepseek",
+                "lfm2moe",
+            ])
     }
 
     /// Elements between the halves of the network beside the experts.
@@ -247,9 +271,15 @@ impl Tiny {
         names.contains(&self.architecture)
     }
 
+    /// Whether each layer of Falcon has a norm for attention and one for the network, as in models whose heads do not all share one of keys.
+    fn has_two_norms(&self) -> bool {
+        self.architecture == "falcon" && self.kv_heads > 1
+    }
+
     /// Whether norms are layer norms, and whether those have biases.
     fn layer_norms(&self) -> (bool, bool) {
-        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron"]);
+        let biased =
+            self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"]) || self.is(&GPT2);
         (biased || self.is(&["cohere2", "command-r"]), biased)
     }
 
@@ -318,6 +348,7 @@ impl Tiny {
             "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" | "nemotron" => self.head_dim / 2,
             "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
             "stablelm" | "gptneox" => self.head_dim / 4,
+            "phi2" => self.head_dim / 2,
             _ if self.is_latent() => ROTATED,
             _ => self.head_dim,
         }

@@ -18,8 +18,14 @@ pub fn is_encoder(architecture: &str) -> bool {
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
 pub fn layer_norms(architecture: &str) -> (bool, bool) {
-    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron"].contains(&architecture);
+    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"].contains(&architecture)
+        || has_positions(architecture);
     (biased || is_encoder(architecture) || ["cohere2", "command-r"].contains(&architecture), biased)
+}
+
+/// Whether decoders of this architecture have embeddings of positions.
+pub fn has_positions(architecture: &str) -> bool {
+    ["gpt2", "starcoder"].contains(&architecture)
 }
 
 /// Whether files of this architecture always have experts.
@@ -57,7 +63,7 @@ pub fn has_whole_norms(architecture: &str) -> bool {
 /// Whether its experts are of DeepSeek's kind. The first layer of drafts has none, and beside those of the others is a network, but in LFM2.
 pub fn is_deepseek(architecture: &str) -> bool {
     is_latent(architecture)
-        || ["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe", "lfm2moe"]
+        || ["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe", "deepseek", "lfm2moe"]
             .contains(&architecture)
 }
 
@@ -195,6 +201,9 @@ impl Draft {
         }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
+        if has_positions(architecture) {
+            d.tensor("position_embd.weight", &[32, 128], T::F16);
+        }
         if encoder {
             d.encoder(architecture, layers);
             return d;
@@ -255,7 +264,7 @@ impl Draft {
                     own("attn_q_a_norm.weight", &[24], T::F32);
                     own("attn_q_b.weight", &[24, 64], T::F16);
                 }
-            } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2"]) {
+            } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"]) {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
                 own("attn_q.weight", &[32, if hybrid { 128 } else { queries }], T::F32);
@@ -271,7 +280,7 @@ impl Draft {
             let gpt_oss = architecture == "gpt-oss";
             let by_attention = is(&["gpt-oss", "seed_oss", "glm4moe"]);
             let norm = if by_attention || hybrid { "post_attention_norm.weight" } else { "ffn_norm.weight" };
-            let own_norm = !apart && !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]);
+            let own_norm = !apart && !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"]);
             if own_norm {
                 own(norm, &[32], T::BF16);
             }
@@ -295,7 +304,9 @@ impl Draft {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
-                if !is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee"]) {
+                if !is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee", "phi2"])
+                    && !has_positions(architecture)
+                {
                     own("ffn_gate.weight", &[32, 64], T::Q5_0);
                 }
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
@@ -309,7 +320,9 @@ impl Draft {
                 own("ffn_down_shexp.weight", &[32, 32], T::Q8_0);
             }
             if is(&["minimax-m2", "nemotron_h_moe"])
-                || is_deepseek(architecture) && i > 0 && !["bailingmoe", "mistral4"].contains(&architecture)
+                || is_deepseek(architecture)
+                    && i > 0
+                    && !["bailingmoe", "deepseek", "mistral4"].contains(&architecture)
             {
                 own("exp_probs_b.bias", &[4], T::F32);
             }
@@ -327,18 +340,15 @@ impl Draft {
                 own("ffn_up_exps.bias", &[32, 4], T::F16);
                 own("ffn_down_exps.bias", &[32, 4], T::BF16);
             }
-            if is(&["chatglm", "gptneox"]) {
+            if is(&["chatglm", "gptneox", "gpt2", "starcoder"]) {
                 own("attn_qkv.bias", &[128], T::F32);
             }
-            if is(&["starcoder2", "gptneox"]) {
+            if is(&["starcoder2", "gptneox", "phi2", "gpt2", "starcoder"]) {
                 own("attn_output.bias", &[32], T::F32);
                 own("ffn_up.bias", &[64], T::BF16);
                 own("ffn_down.bias", &[32], T::F32);
             }
-            if is(&["gpt-oss", "seed_oss"])
-                || architecture.starts_with("qwen2")
-                || architecture == "starcoder2"
-            {
+            if is(&["gpt-oss", "seed_oss", "starcoder2", "phi2"]) || architecture.starts_with("qwen2") {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
@@ -375,6 +385,9 @@ impl Draft {
         d.tensor(if lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }, &[32], T::F32);
         if biases {
             d.tensor("output_norm.bias", &[32], T::F32);
+        }
+        if architecture == "phi2" {
+            d.tensor("output.bias", &[24], T::F16);
         }
         if !architecture.starts_with("gemma") {
             d.tensor("output.weight", &[32, 24], T::Q8_0);

@@ -167,16 +167,16 @@ fn largest(of: impl Iterator<Item = usize>, merit: impl Fn(usize) -> f32) -> Opt
 }
 
 /// Leaves the experts of the best groups alone.
-fn keep_groups(scores: &mut [f32], bias: Option<&[f32]>, Groups { count, used }: Groups) {
+fn keep_groups(scores: &mut [f32], bias: Option<&[f32]>, Groups { count, used, counted }: Groups) {
     let size = scores.len() / count;
-    let sum_of_two = |group: usize| {
+    let sum_of_best = |group: usize| {
         let own = || group * size..(group + 1) * size;
         let merit = |expert| merit(scores, bias, expert);
         let first = largest(own(), merit);
         let second = largest(own().filter(|&expert| Some(expert) != first), merit);
-        [first, second].into_iter().flatten().map(merit).sum::<f32>()
+        [first, second].into_iter().take(counted).flatten().map(merit).sum::<f32>()
     };
-    let sums: Vec<f32> = (0..count).map(sum_of_two).collect();
+    let sums: Vec<f32> = (0..count).map(sum_of_best).collect();
     let mut left: Vec<usize> = (0..count).collect();
     for _ in 0..used {
         let best = largest(left.iter().copied(), |group| sums[group]);

@@ -162,7 +162,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// A product, plus a bias unless rows are split. For each form in which it takes them, `room` is called to get memory.
+    /// A product, plus a bias. For each form in which it takes them, `room` is called to get memory.
     pub(super) fn new(
         k: &Kernels<f32>,
         (matrices, bias): (&[Arc<Matrix>], Option<*const [f32]>),
@@ -187,7 +187,7 @@ impl Product {
         self.parts.iter().map(|part| part.chunks).sum()
     }
 
-    /// Multiplies rows that are [split](super::rows::RowWork::Split) by some rows of a matrix, and adds up the products of both halves.
+    /// Multiplies rows that are [split](super::rows::RowWork::Split) by some rows of a matrix, and adds up the products of both halves, and a bias.
     ///
     /// # Safety
     /// Prepared rows are those of `x`; the output has so many columns, which nobody else uses.
@@ -196,7 +196,7 @@ impl Product {
         way: Way,
         (matrix, first, n): (&Matrix, usize, usize),
         (x, prepared): (MatRef<'_, f32>, Option<*mut u8>),
-        y: Rows,
+        (y, bias): (Rows, Option<&[f32]>),
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
         let mut products = memory.take_numbers(x.rows() * n);
@@ -208,7 +208,9 @@ impl Product {
         for (row, both) in all.chunks_exact(2 * n).enumerate() {
             let (whole, rest) = both.split_at(n);
             // SAFETY: the caller's contract.
-            k.vec_add(whole, rest, unsafe { std::slice::from_raw_parts_mut(y.ptr.add(row * y.width), n) })?;
+            let y = unsafe { std::slice::from_raw_parts_mut(y.ptr.add(row * y.width), n) };
+            k.vec_add(whole, rest, y)?;
+            bias.map_or(Ok(()), |bias| k.vec_add_inplace(bias, y))?;
         }
         memory.keep_numbers(products);
         done
@@ -232,11 +234,11 @@ impl Product {
                     let n = part.step.min(matrix.rows() - first);
                     let to = Rows { ptr: self.y.ptr.add(part.column + first), ..self.y };
                     let x = (MatRef::new(self.x.get(0..rows), rows, matrix.cols())?, part.prepared);
+                    let bias = self.bias.map(|bias| &(&*bias)[part.column + first..][..n]);
                     if self.split {
-                        return Self::add_up(k, part.way, (matrix, first, n), x, to, memory);
+                        return Self::add_up(k, part.way, (matrix, first, n), x, (to, bias), memory);
                     }
                     let y = MatMut::from_raw_parts(to.ptr, [rows, n], [to.width, 1]);
-                    let bias = self.bias.map(|bias| &(&*bias)[part.column + first..][..n]);
                     part.way.multiply(k, (matrix, first), x, (y, bias), memory)
                 };
             }

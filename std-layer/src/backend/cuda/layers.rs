@@ -5,10 +5,21 @@ use super::layout::Access;
 use super::step::Lowering;
 use crate::backend::{BackendError, NormWeight};
 use crate::cuda::decoder::{AddNorm, Gated, Take};
-use crate::cuda::{self, ViewMut};
+use crate::cuda::{self, Buffer, ViewMut};
 use crate::model::Norm;
 
 impl<'a> Lowering<'a> {
+    /// Adds a bias to the logits of each row.
+    pub(super) fn add_to_logits(&mut self, bias: &'a Buffer<f32>) -> Result<(), BackendError> {
+        let n = bias.len();
+        (0..self.m).try_for_each(|row| {
+            self.launch(&[], |memory, _, gpu| {
+                let (x, y) = (memory.logits_of(row * n, n)?.into_view(), memory.logits_of(row * n, n)?);
+                gpu.ops.vec_add(&gpu.stream, x, bias, y)
+            })
+        })
+    }
+
     /// Embeddings for each layer.
     pub(super) fn embed_layers(&mut self) -> Result<(), BackendError> {
         let (weights, m) = (self.weights, self.m);

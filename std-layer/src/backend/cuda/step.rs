@@ -493,7 +493,11 @@ impl Step for Lowering<'_> {
         if to == Some(Place::Delta) {
             self.delta_bias = bias;
         }
-        self.multiply(product, to, None)
+        self.multiply(product, to, None)?;
+        match bias.filter(|_| linear == Linear::Output) {
+            Some(bias) => self.add_to_logits(bias),
+            None => Ok(()),
+        }
     }
 
     fn norm_queries(&mut self, layer: usize) -> Result<(), BackendError> {

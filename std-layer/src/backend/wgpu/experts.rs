@@ -121,7 +121,7 @@ impl<'a> Recorder<'a> {
         let ends = ((&x, x_stride, 0), (&room.scores, of_scores as u32));
         let with = (rounded.as_ref(), own.router_bias.as_ref());
         self.products(&own.router, place, ends, (rows, NO_LOGITS), with)?;
-        let groups = groups.unwrap_or(Groups { count: 1, used: 1 });
+        let groups = groups.unwrap_or(Groups { count: 1, used: 1, counted: 2 });
         let [normalised, sigmoid] = [normalised, scoring == Scoring::Sigmoid].map(usize::from);
         let constants = [count, of_scores, used, normalised, sigmoid, groups.count, groups.used];
         let constants = [&constants.map(|n| n as u32)[..], &[scale.to_bits()]].concat();
@@ -130,7 +130,7 @@ impl<'a> Recorder<'a> {
         buffers.extend(own.factors.as_ref().map(|factors| (5, factors)));
         let (biased, factors) = (own.selection_bias.is_some(), own.factors.is_some());
         self.run(Dispatch {
-            shader: Shader::Route { biased, factors },
+            shader: Shader::Route { biased, factors, best: groups.counted == 1 },
             place,
             part: 0,
             logits: NO_LOGITS,

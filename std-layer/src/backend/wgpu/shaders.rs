@@ -178,10 +178,11 @@ pub(super) enum Shader {
         f16: bool,
         bias: bool,
     },
-    /// The experts of rows, with or without a bias of choosing, and factors of their own.
+    /// The experts of rows, with or without a bias of choosing, and factors of their own; of groups, if there are any, the best expert counts, or the best two.
     Route {
         biased: bool,
         factors: bool,
+        best: bool,
     },
     /// Pairs of a row and an expert, sorted by expert.
     Sort,
@@ -534,8 +535,8 @@ impl Shader {
             Self::Gather => all.push(include_str!("wgsl/gather.wgsl")),
             Self::Cap => all.push(include_str!("wgsl/cap.wgsl")),
             Self::Advance => all.push(include_str!("wgsl/advance.wgsl")),
-            Self::Route { biased, factors } => {
-                all.options(&[("BIASED", biased), ("FACTORS", factors)]);
+            Self::Route { biased, factors, best } => {
+                all.options(&[("BIASED", biased), ("FACTORS", factors), ("BEST", best)]);
                 all.push(include_str!("wgsl/rank.wgsl"));
                 all.push(include_str!("wgsl/route.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));

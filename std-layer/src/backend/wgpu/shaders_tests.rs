@@ -49,8 +49,8 @@ fn all() -> Vec<Shader> {
         let both = [(4, false, false), (32, false, true), (4, true, false), (32, true, true)];
         all.extend(both.map(rounded).into_iter().filter(|_| format.has_codes()));
     }
-    let routes = [(false, false), (true, false), (false, true)];
-    all.extend(routes.map(|(biased, factors)| Shader::Route { biased, factors }));
+    let routes = [(false, false, false), (true, false, false), (false, true, false), (false, false, true)];
+    all.extend(routes.map(|(biased, factors, best)| Shader::Route { biased, factors, best }));
     let combine = |(shared, gated)| Shader::Combine { shared, gated };
     all.extend([(false, false), (true, false), (true, true)].map(combine));
     all.extend([Pooling::Mean, Pooling::First, Pooling::Last].map(|pooling| Shader::Pool { pooling }));

@@ -91,9 +91,31 @@ const FALCON: Aliases = &[
     ("transformer.h.", "model.layers."),
     ("transformer.ln_f.", "model.norm."),
     (".self_attention.", ".self_attn."),
+    (".ln_attn.", ".input_layernorm."),
+    (".ln_mlp.", ".post_attention_layernorm."),
+];
+const GPT2: Aliases = &[
+    ("transformer.", ""),
+    ("wte.", "model.embed_tokens."),
+    ("wpe.", "embeddings.position_embeddings."),
+    ("h.", "model.layers."),
+    ("ln_f.", "model.norm."),
+    (".attn.", ".self_attn."),
+    (".c_attn.", ".qkv_proj."),
+    (".self_attn.c_proj.", ".self_attn.o_proj."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".c_fc.", ".up_proj."),
+    (".c_proj.", ".down_proj."),
+];
+const PHI: Aliases = &[
+    ("model.final_layernorm.", "model.norm."),
+    (".self_attn.dense.", ".self_attn.o_proj."),
+    (".fc1.", ".up_proj."),
+    (".fc2.", ".down_proj."),
 ];
 /// What names may begin with.
-const BERT: Aliases = &[("bert.", "")];
+const BERT: Aliases = &[("roberta.", ""), ("bert.", "")];
 const JINA: Aliases = &[(".mlp.wo.", ".output.dense."), (".mlp.layernorm.", ".output.LayerNorm.")];
 const NOMIC: Aliases = &[
     ("encoder.layers.", "encoder.layer."),
@@ -127,6 +149,8 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Exaone => [EXAONE, &[]],
         Architecture::GptNeoX => [GPT_NEOX, NEOX_MATRICES],
         Architecture::Falcon => [FALCON, NEOX_MATRICES],
+        Architecture::Phi2 => [PHI, &[]],
+        Architecture::Gpt2 | Architecture::StarCoder => [GPT2, &[]],
         Architecture::Bert => [BERT, &[]],
         Architecture::JinaBertV2 => [BERT, JINA],
         Architecture::NomicBert => [BERT, NOMIC],
@@ -146,6 +170,16 @@ fn keys(architecture: Architecture) -> Aliases {
             ("n_head", "num_attention_heads"),
             ("activation", "hidden_act"),
             ("ffn_hidden_size", "intermediate_size"),
+            ("n_head_kv", "num_key_value_heads"),
+            ("num_kv_heads", "num_key_value_heads"),
+        ],
+        Architecture::Gpt2 | Architecture::StarCoder => &[
+            ("n_layer", "num_hidden_layers"),
+            ("n_head", "num_attention_heads"),
+            ("n_embd", "hidden_size"),
+            ("n_inner", "intermediate_size"),
+            ("n_positions", "max_position_embeddings"),
+            ("activation_function", "hidden_act"),
         ],
         Architecture::NomicBert => &[
             ("n_layer", "num_hidden_layers"),

@@ -76,7 +76,7 @@ const NUMBERS: [(&str, &str); 15] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 25] = [
+const USUAL: [(&str, &[&str]); 27] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
     ("use_bidirectional_attention", &["false", "\"vision\""]),
@@ -96,11 +96,14 @@ const USUAL: [(&str, &[&str]); 25] = [
     ("qk_norm_type", &["\"per_layer\""]),
     // Ling: routers for several kinds of tokens.
     ("multi_gate", &["false"]),
-    // Falcon: models of others than 7B.
-    ("new_decoder_architecture", &["false"]),
+    // Falcon: models without one head of keys or groups of heads, of the first generation.
     ("multi_query", &["true"]),
     ("parallel_attn", &["true"]),
     ("alibi", &["false"]),
+    // GPT-2: scores that are scaled otherwise, or not at all, and attention to another text.
+    ("scale_attn_weights", &["true"]),
+    ("scale_attn_by_inverse_layer_idx", &["false"]),
+    ("add_cross_attention", &["false"]),
     // Nemotron-H: experts of fewer elements than the residual stream has, and activations behind the convolution.
     ("moe_latent_size", &[]),
     ("mamba_hidden_act", &["\"silu\""]),
@@ -131,18 +134,33 @@ pub(super) struct Told {
 }
 
 impl Source<'_> {
-    fn activation(&self, architecture: Architecture) -> Result<(), String> {
-        let (keys, expected) = match architecture.family().gate {
-            Gate::GeluTanh => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
-            Gate::ReluSquared => (["mlp_hidden_act", "hidden_act"], "relu2"),
-            Gate::Gelu => (["hidden_act", "hidden_activation"], "gelu"),
-            _ => (["hidden_act", "hidden_activation"], "silu"),
+    fn activation(&mut self, architecture: Architecture) -> Result<(), String> {
+        const ACTIVATION: &str = "hidden_activation";
+        let usual = architecture.family().gate;
+        let keys = match usual {
+            Gate::GeluTanh => [ACTIVATION, "hidden_act"],
+            Gate::ReluSquared => ["mlp_hidden_act", "hidden_act"],
+            _ => ["hidden_act", ACTIVATION],
         };
-        match keys.iter().find_map(|key| Some((key, self.get(key)?))) {
-            Some((key, found)) if found.as_str() != Some(expected) => {
-                Err(format!("{key} is {found}: only {expected:?} is supported"))
-            }
-            _ => Ok(()),
+        // The usual one, and what models may have in its place: networks without a gate have either form of the GELU.
+        let gates: &[Gate] = match &usual {
+            Gate::Gelu if !architecture.family().gated => &[Gate::Gelu, Gate::GeluTanh],
+            Gate::GeluTanh if !architecture.family().gated => &[Gate::GeluTanh, Gate::Gelu],
+            Gate::ClampedSwiglu => &[Gate::Silu],
+            own => std::slice::from_ref(own),
+        };
+        let Some((key, found)) = keys.iter().find_map(|key| Some((key, self.get(key)?.clone()))) else {
+            return Ok(());
+        };
+        let gate = match found.as_str().unwrap_or_default() {
+            // The first configurations of Gemma mean its approximation.
+            "gelu" if architecture == Architecture::Gemma => Some(usual),
+            name => Gate::named(name).filter(|gate| gates.contains(gate)),
+        };
+        match (gate, found.as_str()) {
+            (Some(gate), _) if gate == gates[0] => Ok(()),
+            (Some(_), Some(name)) => self.set(ACTIVATION, Value::String(name)),
+            _ => Err(format!("{key} is {found}: only {} are supported", Gate::names(gates))),
         }
     }
 
@@ -162,17 +180,19 @@ impl Source<'_> {
         self.set("logit_scale", Value::F32((width? / base?) as f32))
     }
 
-    /// What the library assumes of GPT-NeoX and of Falcon, whose heads share one of keys.
+    /// What the library assumes of GPT-NeoX and GPT-2, and of Falcon and StarCoder, whose heads share one of keys.
     fn neox(&mut self, architecture: Architecture) -> Result<(), String> {
         const PARALLEL: &str = "use_parallel_residual";
         match architecture {
-            Architecture::GptNeoX => match self.get(PARALLEL) {
+            Architecture::GptNeoX => match self.flag(PARALLEL)? {
                 None => Ok(()),
-                Some(&Json::Bool(parallel)) => self.set(PARALLEL, Value::Bool(parallel)),
-                Some(found) => Err(format!("{PARALLEL} is {found}: it must be true or false")),
+                Some(parallel) => self.set(PARALLEL, Value::Bool(parallel)),
             },
-            Architecture::Falcon => {
-                self.set("attention.head_count_kv", Value::U32(1))?;
+            Architecture::Falcon | Architecture::Gpt2 | Architecture::StarCoder => {
+                // Of models with groups of heads the layout says how many heads of keys there are.
+                if !self.has_groups()? && architecture != Architecture::Gpt2 {
+                    self.set("attention.head_count_kv", Value::U32(1))?;
+                }
                 let hidden = self.size("hidden_size")?.unwrap_or(0);
                 let width = self.size("intermediate_size")?.unwrap_or(hidden.saturating_mul(4));
                 let context = self.size("max_position_embeddings")?.unwrap_or(2048);

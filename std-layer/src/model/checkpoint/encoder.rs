@@ -38,6 +38,14 @@ impl Source<'_> {
             ],
         };
         self.refuse_others(usual)?;
+        let skipped = self.skipped_positions()?;
+        if let Some(positions) = self.size("max_position_embeddings")?.filter(|_| skipped > 0) {
+            let left = positions.checked_sub(skipped).filter(|&left| left > 0);
+            let left = left.ok_or_else(|| {
+                format!("max_position_embeddings is {positions}: the first {skipped} stand for no position")
+            })?;
+            self.set("context_length", Value::U32(left))?;
+        }
         match self.size("type_vocab_size")? {
             // Nothing said means that there are some.
             Some(0) => Ok(()),
@@ -45,6 +53,16 @@ impl Source<'_> {
                 let count = Value::U32(count.unwrap_or(2));
                 self.writer.set("tokenizer.ggml.token_type_count", count).map_err(|e| e.to_string())
             }
+        }
+    }
+
+    /// How many rows of positions come before that of the first one: RoBERTa counts from behind the number of the token that fills texts up.
+    pub(super) fn skipped_positions(&self) -> Result<u32, String> {
+        match self.get("model_type").and_then(Json::as_str) {
+            Some("roberta" | "xlm-roberta" | "camembert") => {
+                Ok(self.size("pad_token_id")?.unwrap_or(1).saturating_add(1))
+            }
+            _ => Ok(0),
         }
     }
 

@@ -39,6 +39,10 @@ pub(super) enum Layout {
     SharedHalves,
     /// Queries, keys and values are one matrix with the rows of all heads of keys: of each those of its `queries` heads of queries, its own, and those of its values.
     Groups { heads: usize, queries: usize, size: usize },
+    /// The matrices of layers have the outputs of an input one behind the other.
+    Transposed,
+    /// So many rows of positions come before that of the first one.
+    Positions { skipped: usize },
     /// Gate and up as in [`SharedHalves`](Self::SharedHalves); and numbers of heads have one dimension, and the weights of norms of these in so many groups.
     StateSpace { groups: usize },
 }
@@ -49,6 +53,7 @@ impl Layout {
         match self {
             Self::Latent { .. } => name.ends_with(LATENT),
             Self::Experts { .. } => EXPERTS.iter().any(|end| name.ends_with(end)),
+            Self::Transposed => name.ends_with("_proj.weight"),
             _ => false,
         }
     }
@@ -90,6 +95,12 @@ impl Layout {
             Self::Experts { hidden } if self.needs_numbers(whole.name) => experts(whole, hidden),
             Self::Groups { heads, queries, size } if QKV.iter().any(|end| whole.name.ends_with(end)) => {
                 groups(whole, heads, [queries, size]).map(|part| Some(vec![part]))
+            }
+            Self::Transposed if self.needs_numbers(whole.name) => {
+                transposed(whole).map(|part| Some(vec![part]))
+            }
+            Self::Positions { skipped } if whole.name.ends_with(POSITIONS) => {
+                positions(whole, skipped).map(|part| Some(vec![part]))
             }
             Self::SharedHalves | Self::StateSpace { .. } if whole.name.ends_with(HALVES) => {
                 halves(whole).map(Some)
@@ -237,6 +248,26 @@ fn halves(whole: &Whole<'_>) -> Result<Vec<Part>, String> {
         whole.gathered(whole.name.replace(".gate_up_proj.", to), dims, half as usize, row)
     };
     Ok(vec![part(".gate_proj.", 0), part(".up_proj.", half)])
+}
+
+/// A matrix with the inputs of an output one behind the other.
+fn transposed(whole: &Whole<'_>) -> Result<Part, String> {
+    whole.row_bytes(whole.dims.get(1).map(|&rows| rows as usize))?;
+    let sizes = [whole.dims[1], whole.dims[0]].map(|n| n as usize);
+    let bytes = whole.transposed(1, sizes, sizes[0]);
+    Ok(Part { name: whole.name.to_owned(), dims: vec![whole.dims[1], whole.dims[0]], of: whole.of, bytes })
+}
+
+/// The rows of positions.
+const POSITIONS: &str = "embeddings.position_embeddings.weight";
+
+/// The same without the first ones.
+fn positions(whole: &Whole<'_>, skipped: usize) -> Result<Part, String> {
+    let rows = whole.dims.get(1).map(|&rows| rows as usize).filter(|&rows| rows > skipped);
+    whole.row_bytes(rows)?;
+    let count = whole.dims[1] as usize - skipped;
+    let dims = vec![whole.dims[0], count as u64];
+    Ok(whole.gathered(whole.name.to_owned(), dims, count, |i| i + skipped))
 }
 
 /// Queries, keys and values in one matrix, and their biases.

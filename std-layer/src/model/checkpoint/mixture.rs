@@ -30,7 +30,7 @@ impl Source<'_> {
         if deepseek {
             self.scoring()?;
         }
-        let normalised = match self.get(NORMALISED) {
+        let normalised = match self.flag(NORMALISED)? {
             // What the library assumes, or does with all models.
             None => match architecture {
                 Architecture::Qwen3Next | Architecture::Qwen35Moe | Architecture::Qwen3VlMoe => true,
@@ -38,8 +38,7 @@ impl Source<'_> {
                 _ if deepseek => return Err(format!("{NORMALISED} is missing")),
                 _ => false,
             },
-            Some(Json::Bool(normalised)) => *normalised,
-            Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
+            Some(normalised) => normalised,
         };
         self.set("expert_weights_norm", Value::Bool(normalised))?;
         self.shared(architecture, size)
@@ -97,8 +96,13 @@ impl Source<'_> {
             Some("noaux_tc") => {}
             // Groups do not count.
             Some("greedy") => self.set("expert_group_count", Value::U32(1))?,
-            Some("group_limited_greedy") if self.size("n_group")?.is_none_or(|n| n < 2) => {}
-            _ => return Err(format!("{METHOD} is {method}: only greedy and noaux_tc are supported")),
+            // The best expert of a group counts alone.
+            Some("group_limited_greedy") => self.set("expert_group_counted", Value::U32(1))?,
+            _ => {
+                return Err(format!(
+                    "{METHOD} is {method}: only greedy, group_limited_greedy and noaux_tc are supported"
+                ))
+            }
         }
         let Some(kinds) = self.get(LAYERS).and_then(Json::as_array) else { return Ok(()) };
         let dense = kinds.iter().take_while(|kind| kind.as_str() == Some("dense")).count();

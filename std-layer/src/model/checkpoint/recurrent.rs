@@ -13,15 +13,22 @@ impl Source<'_> {
     pub(super) fn layout(&mut self, architecture: Architecture) -> Result<Layout, String> {
         let size = |key: &str| Ok::<_, String>(self.size(key)?.unwrap_or(0) as usize);
         Ok(match architecture {
-            Architecture::InternLm2 | Architecture::GptNeoX => {
+            // The first Falcon has one head of keys, behind those of queries.
+            Architecture::Falcon if !self.has_groups()? => Layout::Usual,
+            Architecture::InternLm2 | Architecture::GptNeoX | Architecture::Falcon => {
                 let heads = self.size("num_attention_heads")?.unwrap_or(0);
                 let groups = match architecture {
-                    Architecture::InternLm2 => self.size("num_key_value_heads")?.unwrap_or(heads),
-                    _ => heads,
+                    Architecture::GptNeoX => heads,
+                    _ => self.size("num_key_value_heads")?.unwrap_or(heads),
                 };
                 let queries = heads.checked_div(groups).unwrap_or(0) as usize;
                 Layout::Groups { heads: groups as usize, queries, size: self.head_dim()? as usize }
             }
+            Architecture::Bert => match self.skipped_positions()? {
+                0 => Layout::Usual,
+                skipped => Layout::Positions { skipped: skipped as usize },
+            },
+            Architecture::Gpt2 => Layout::Transposed,
             Architecture::GraniteMoe => Layout::SharedHalves,
             Architecture::GraniteHybrid => Layout::StateSpace { groups: size("mamba_n_groups")? },
             Architecture::NemotronH | Architecture::NemotronHMoe => {
@@ -36,6 +43,12 @@ impl Source<'_> {
             }
             _ => self.latent(architecture)?,
         })
+    }
+
+    /// Whether heads of keys of Falcon stand with those of queries that they serve.
+    pub(super) fn has_groups(&self) -> Result<bool, String> {
+        let first = self.get("model_type").is_some_and(|kind| kind == "RefinedWeb");
+        Ok(self.flag("new_decoder_architecture")?.unwrap_or(first))
     }
 
     /// Linear attention: what has no key of the same meaning in GGUF files.

@@ -1,6 +1,6 @@
 //! A checkpoint's `tokenizer.json` as the metadata of a tokenizer that GGUF files have.
 //!
-//! WordPiece and both kinds of byte pair encoding are translated: over bytes (GPT-2, Llama 3, Qwen, Mistral from NeMo on), and over characters with bytes as a fallback, which SentencePiece
+//! WordPiece, unigram models and both kinds of byte pair encoding are translated: over bytes (GPT-2, Llama 3, Qwen, Mistral from NeMo on), and over characters with bytes as a fallback, which SentencePiece
 //! makes (Llama 2, Mistral, Gemma). What is not known is passed on by its name, so that a model without a tokenizer can be used, and whoever
 //! needs the tokenizer is told what is not supported.
 
@@ -167,6 +167,10 @@ fn scores(tokens: &[String], merges: &[(&str, &str)]) -> Vec<f32> {
 /// What is put before and behind every text: whether there is something, and the token that is.
 fn marks(file: &Json) -> [Option<u32>; 2] {
     let steps = parts(&file["post_processor"], "processors");
+    let pairs = ["BertProcessing", "RobertaProcessing"];
+    if let Some(step) = steps.iter().find(|step| pairs.iter().any(|kind| is(step, kind))) {
+        return ["cls", "sep"].map(|key| u32::try_from(step[key][1].as_u64()?).ok());
+    }
     let Some(template) = steps.into_iter().find(|step| is(step, "TemplateProcessing")) else {
         return [None; 2];
     };
@@ -205,6 +209,17 @@ impl Target<'_> {
     ) -> Result<(), String> {
         self.0.set_array(&format!("tokenizer.ggml.{key}"), of, items).map_err(|e| e.to_string())
     }
+
+    /// What is put before and behind every text.
+    fn marks(&mut self, file: &Json) -> Result<(), String> {
+        for (name, mark) in ["bos", "eos"].into_iter().zip(marks(file)) {
+            self.set(&format!("add_{name}_token"), Value::Bool(mark.is_some()))?;
+            if let Some(mark) = mark {
+                self.set(&format!("{name}_token_id"), Value::U32(mark))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The same of WordPiece. GGUF files mark the tokens that begin a word, and `tokenizer.json` those that do not.
@@ -228,22 +243,84 @@ fn word_piece(file: &Json, limit: Option<usize>, mut to: Target<'_>) -> Result<(
     to.set("normalizer.strip_accents", Value::Bool(accents))?;
     let unknown = file["model"]["unk_token"].as_str();
     let unknown = texts.iter().position(|text| Some(&**text) == unknown).map(|id| id as u32);
-    let pair = |key: &str| {
-        let steps = parts(&file["post_processor"], "processors");
-        let step = steps.into_iter().find(|step| is(step, "BertProcessing"))?;
-        u32::try_from(step[key][1].as_u64()?).ok()
-    };
     let [first, last] = marks(file);
-    for (key, token) in [
-        ("unknown_token_id", unknown),
-        ("cls_token_id", first.or_else(|| pair("cls"))),
-        ("seperator_token_id", last.or_else(|| pair("sep"))),
-    ] {
+    for (key, token) in [("unknown_token_id", unknown), ("cls_token_id", first), ("seperator_token_id", last)]
+    {
         if let Some(token) = token {
             to.set(key, Value::U32(token))?;
         }
     }
     Ok(())
+}
+
+/// Bytes in base 64; `None` if something else is among them.
+fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |c: u8| DIGITS.iter().position(|&digit| digit == c).map(|digit| digit as u32);
+    let digits: Option<Vec<u32>> = text.trim_end_matches('=').bytes().map(digit).collect();
+    let quarter = |four: &[u32]| {
+        let all = four.iter().fold(0, |all, digit| all << 6 | digit) << (6 * (4 - four.len()));
+        all.to_be_bytes()[1..four.len()].to_vec()
+    };
+    Some(digits?.chunks(4).flat_map(quarter).collect())
+}
+
+/// The same of unigram models. What is not known of how texts are prepared takes the place of the tokenizer's name.
+fn unigram(file: &Json, limit: Option<usize>, mut to: Target<'_>) -> Result<(), String> {
+    const NORMALIZERS: [&str; 4] = ["Precompiled", "Replace", "Strip", "Sequence"];
+    const SPACES: [&str; 3] = ["WhitespaceSplit", "Metaspace", "Sequence"];
+    let normalizers = parts(&file["normalizer"], "normalizers");
+    let spaces = parts(&file["pre_tokenizer"], "pretokenizers");
+    let of_spaces = |step: &&&Json| step["pattern"]["Regex"] == " {2,}";
+    let unknown = |steps: &[&Json], known: &[&str]| {
+        let other = steps.iter().filter_map(|step| step["type"].as_str()).find(|kind| !known.contains(kind));
+        other.map(|kind| format!("unigram model with {kind}"))
+    };
+    let replaces = normalizers.iter().filter(|step| is(step, "Replace"));
+    let other = match replaces.clone().find(|step| !of_spaces(step)) {
+        Some(step) => Some(format!("unigram model with the pattern {}", step["pattern"])),
+        None if flag(&file["model"], "byte_fallback") => Some("unigram model with bytes".to_owned()),
+        None => unknown(&normalizers, &NORMALIZERS).or_else(|| unknown(&spaces, &SPACES)),
+    };
+    if let Some(other) = other {
+        return to.set("model", Value::String(&other));
+    }
+    to.set("model", Value::String("t5"))?;
+    let all = file["model"]["vocab"].as_array().ok_or("model.vocab is no list")?;
+    let mut texts = Vec::with_capacity(all.len());
+    let mut scores = Vec::with_capacity(all.len());
+    for (id, token) in all.iter().enumerate().take(limit.unwrap_or(MOST).min(MOST)) {
+        let (Some(text), Some(score)) = (token[0].as_str(), token[1].as_f64()) else {
+            return Err(format!(
+                "model.vocab has {token} as the token {id}: it must be a text and its score"
+            ));
+        };
+        texts.push(text.to_owned());
+        scores.push(score as f32);
+    }
+    let mut kinds = vec![Kind::Normal; texts.len()];
+    for added in file["added_tokens"].as_array().map_or(&[][..], |all| all) {
+        let id = added["id"].as_u64().and_then(|id| usize::try_from(id).ok());
+        if let Some(kind) = id.and_then(|id| kinds.get_mut(id)) {
+            *kind = if flag(added, "special") { Kind::Control } else { Kind::UserDefined };
+        }
+    }
+    if let Some(unknown) = file["model"]["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok()) {
+        to.set("unknown_token_id", Value::U32(unknown))?;
+        kinds.get_mut(unknown as usize).into_iter().for_each(|kind| *kind = Kind::Unknown);
+    }
+    to.list("tokens", ValueType::String, texts.iter().map(|text| Value::String(text)))?;
+    to.list("scores", ValueType::F32, scores.into_iter().map(Value::F32))?;
+    to.list("token_type", ValueType::I32, kinds.iter().map(|&kind| Value::I32(kind as i32)))?;
+    if let Some(step) = normalizers.iter().find(|step| is(step, "Precompiled")) {
+        let map = step["precompiled_charsmap"].as_str().and_then(bytes_of);
+        let map = map.ok_or("normalizer.precompiled_charsmap is no text in base 64")?;
+        to.list("precompiled_charsmap", ValueType::U8, map.into_iter().map(Value::U8))?;
+    }
+    to.set("add_space_prefix", Value::Bool(adds_space(file)))?;
+    let merges = replaces.count() > 0 || spaces.iter().any(|step| is(step, "WhitespaceSplit"));
+    to.set("remove_extra_whitespaces", Value::Bool(merges))?;
+    to.marks(file)
 }
 
 /// Sets the metadata of a tokenizer; tokens from `limit` on do not belong to the model.
@@ -264,6 +341,7 @@ pub(super) fn metadata(file: &Json, limit: Option<usize>, writer: &mut Writer) -
         ("WordPiece", ..) if model["continuing_subword_prefix"] == "##" => {
             return word_piece(file, limit, to)
         }
+        ("Unigram", ..) => return unigram(file, limit, to),
         (kind, ..) => return to.set("model", Value::String(kind)),
     };
     to.set("model", Value::String(name))?;
@@ -280,11 +358,5 @@ pub(super) fn metadata(file: &Json, limit: Option<usize>, writer: &mut Writer) -
     }
     to.list("tokens", ValueType::String, texts.iter().map(|text| Value::String(text)))?;
     to.list("token_type", ValueType::I32, kinds.iter().map(|&kind| Value::I32(kind as i32)))?;
-    for (name, mark) in ["bos", "eos"].into_iter().zip(marks(file)) {
-        to.set(&format!("add_{name}_token"), Value::Bool(mark.is_some()))?;
-        if let Some(mark) = mark {
-            to.set(&format!("{name}_token_id"), Value::U32(mark))?;
-        }
-    }
-    Ok(())
+    to.marks(file)
 }

@@ -39,6 +39,13 @@ impl Source<'_> {
         self.get(key).filter(|&value| value != &Json::Bool(false)).map(read).transpose()
     }
 
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, String> {
+        let read = |value: &Json| {
+            value.as_bool().ok_or_else(|| format!("{key} is {value}: it must be true or false"))
+        };
+        self.get(key).map(read).transpose()
+    }
+
     /// A number of the configuration, or of an object in it.
     pub(super) fn number(of: &Json, key: &str) -> Result<Option<f64>, String> {
         let read =

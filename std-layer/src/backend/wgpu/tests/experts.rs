@@ -12,12 +12,13 @@ use crate::backend::wgpu::shaders::{Shader, MAX_GEMV_ROWS, TILE};
 use crate::backend::wgpu::weights;
 use crate::model::{Matrix as HostMatrix, Pooling};
 
-/// How experts are chosen: how many, by what scores, among how many groups of which so many are taken, and what factors are.
+/// How experts are chosen: how many, by what scores, among how many groups of which so many are taken, whose best one or two count, and what factors are.
 #[derive(Clone, Copy, Debug)]
 struct How {
     used: usize,
     sigmoid: bool,
     groups: [usize; 2],
+    counted: usize,
     normalised: bool,
     scale: f32,
 }
@@ -47,8 +48,8 @@ fn route(scores: &[f32], bias: &[f32], how: How) -> (Vec<u32>, Vec<f64>) {
     let merit = |(&p, &bias): (&f64, &f32)| if p.is_nan() { f64::NEG_INFINITY } else { p + f64::from(bias) };
     let merits: Vec<f64> = p.iter().zip(bias).map(merit).collect();
     let [groups, taken] = how.groups;
-    let sum_of_two = |own: &[f64]| descending(own).iter().take(2).map(|&i| own[i]).sum::<f64>();
-    let sums: Vec<f64> = merits.chunks(p.len() / groups).map(sum_of_two).collect();
+    let sum = |own: &[f64]| descending(own).iter().take(how.counted).map(|&i| own[i]).sum::<f64>();
+    let sums: Vec<f64> = merits.chunks(p.len() / groups).map(sum).collect();
     let closed = descending(&sums).split_off(taken);
     let mut order = descending(&merits);
     order.retain(|expert| !closed.contains(&(expert / (p.len() / groups))));
@@ -98,8 +99,9 @@ fn routes() {
     ];
     for gpu in with_and_without() {
         for (count, used, sigmoid, groups) in softmax.into_iter().chain(others) {
-            for (shared, normalised, scale, biased) in [(0, true, 1.0, false), (1, false, 2.5, sigmoid)] {
-                let how = How { used, sigmoid, groups, normalised, scale };
+            let both = [(0, true, 1.0, false, 2), (1, false, 2.5, sigmoid, 2), (0, false, 1.0, sigmoid, 1)];
+            for (shared, normalised, scale, biased, counted) in both {
+                let how = How { used, sigmoid, groups, counted, normalised, scale };
                 let (kinds, stride) = (9, count + shared);
                 // Sigmoids of what is far from 0 differ by less than rounding.
                 let near = if sigmoid { 0.25 } else { 1.0 };
@@ -117,7 +119,7 @@ fn routes() {
                 let constants = [&constants[..], &[f32::to_bits(scale)]].concat();
                 let mut buffers = vec![(0, &on), (1, &chosen), (2, &factors)];
                 buffers.extend(biased.then_some((4, &on_bias)));
-                let shader = Shader::Route { biased, factors: false };
+                let shader = Shader::Route { biased, factors: false, best: counted == 1 };
                 let get = |result| {
                     // Scores are used up.
                     gpu.write(&on, 0, &bits(&on_rows)).unwrap();

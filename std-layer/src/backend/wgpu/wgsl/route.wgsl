@@ -53,7 +53,7 @@ fn merit(i: u32, expert: u32) -> u32 {
 //#endif
 }
 
-// That of a group: of the sum of its two best experts.
+// That of a group: of the sum of its two best experts, or, with BEST, of the best one.
 fn merit_of_group(start: u32, group: u32) -> u32 {
     let size = a.count / a.groups;
     var numbers = 0u;
@@ -75,7 +75,11 @@ fn merit_of_group(start: u32, group: u32) -> u32 {
             second = max(second, own);
         }
     }
+//#if BEST
+    return select(1u, rank(first), numbers >= 1u);
+//#else
     return select(1u, rank(first + second), numbers >= 2u);
+//#endif
 }
 
 @compute @workgroup_size(64)
