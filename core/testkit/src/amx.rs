@@ -12,6 +12,8 @@ use gllm_kernels_core::{Caps, Features};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod decode;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod scalar;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod tiles;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod vnni;
@@ -41,7 +43,7 @@ mod machine {
 
     use gllm_kernels_core::{Caps, Features};
 
-    use super::{decode, tiles, vnni};
+    use super::{decode, scalar, tiles, vnni};
 
     thread_local! {
         static STATE: UnsafeCell<tiles::State> = const { UnsafeCell::new(tiles::State::INIT) };
@@ -76,7 +78,7 @@ mod machine {
     }
 
     /// Where `ucontext` has the general registers, in the order of their numbers.
-    const REGISTERS: [c_int; 16] = [
+    pub(super) const REGISTERS: [c_int; 16] = [
         libc::REG_RAX,
         libc::REG_RCX,
         libc::REG_RDX,
@@ -105,21 +107,25 @@ mod machine {
             let machine = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
             let (registers, vectors) = (&mut machine.gregs, machine.fpregs);
             let code = registers[libc::REG_RIP as usize] as *const u8;
-            let value = |number: u8| registers[REGISTERS[usize::from(number)] as usize] as usize;
             let run = |state: &UnsafeCell<tiles::State>| {
-                let mut code = code;
-                // Those that follow, too: stopping the thread takes longer than an instruction.
-                while let Some((instruction, behind)) = decode::decode(code, value) {
-                    let done = match instruction {
-                        decode::Instruction::Vector(it) => vnni::execute(vectors.cast(), it),
-                        of_tiles => (*state.get()).execute(of_tiles),
+                let mut at = code;
+                // Those that follow, too: stopping the thread takes longer than many instructions.
+                loop {
+                    let value = |number: u8| registers[REGISTERS[usize::from(number)] as usize] as usize;
+                    let behind = match decode::decode(at, value) {
+                        Some((instruction, behind)) => {
+                            let done = match instruction {
+                                decode::Instruction::Vector(it) => vnni::execute(vectors.cast(), it),
+                                of_tiles => (*state.get()).execute(of_tiles),
+                            };
+                            done.map(|()| behind)
+                        }
+                        None if at != code => scalar::execute(at, registers),
+                        None => None,
                     };
-                    if done.is_none() {
-                        break;
-                    }
-                    code = behind;
+                    let Some(behind) = behind else { return at };
+                    at = behind;
                 }
-                code
             };
             match STATE.try_with(run) {
                 Ok(behind) if behind != code => registers[libc::REG_RIP as usize] = behind as i64,

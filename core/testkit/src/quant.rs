@@ -48,7 +48,7 @@ pub fn vectors(format: QuantFormat) -> Option<Vectors> {
 }
 
 /// Offsets of the f16 scales and minima in a block. Of some formats there are none: then all bytes are random.
-pub(crate) fn halves(format: QuantFormat) -> &'static [usize] {
+pub fn halves(format: QuantFormat) -> &'static [usize] {
     static FOUND: OnceLock<Vec<Vec<usize>>> = OnceLock::new();
     let found = FOUND.get_or_init(|| QuantFormat::ALL.iter().map(|&f| find_halves(f)).collect());
     QuantFormat::ALL.iter().position(|&f| f == format).map_or(&[], |at| &found[at])
@@ -354,29 +354,4 @@ pub fn qgemv<E: Element>(row: &KernelInfo) -> Outcome {
         }
     }
     Ok(report)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn halves_of_blocks_are_found() {
-        let some: [(QuantFormat, &[usize]); 10] = [
-            (QuantFormat::F16, &[0]),
-            (QuantFormat::Q4_0, &[0]),
-            (QuantFormat::Q8_1, &[0]),
-            (QuantFormat::Q5_1, &[0, 2]),
-            (QuantFormat::Q2K, &[80, 82]),
-            (QuantFormat::Q3K, &[108]),
-            (QuantFormat::Tq2_0, &[64]),
-            (QuantFormat::Iq1S, &[0]),
-            (QuantFormat::Iq1M, &[]),
-            (QuantFormat::Q8K, &[]),
-        ];
-        some.iter().for_each(|&(format, at)| assert_eq!(halves(format), at, "{format}"));
-        // Formats whose scales are f32, of 8 bits, or in pieces, and bf16.
-        let none = QuantFormat::ALL.iter().filter(|&&format| halves(format).is_empty()).count();
-        assert_eq!(none, 5);
-    }
 }

@@ -267,7 +267,9 @@ fn dots_of_bytes_and_words() {
     for round in 0..40 {
         let [a, b, before]: [[[u8; 4]; 8]; 3] =
             std::array::from_fn(|_| std::array::from_fn(|_| word(round % 2 == 0)));
-        let mut sums = [before; 7];
+        let mut sums = [before; 9];
+        let (ten, advanced): (u64, u64);
+        let left: u32;
         // SAFETY: the machine has the instruction.
         unsafe {
             asm!(
@@ -280,6 +282,8 @@ fn dots_of_bytes_and_words() {
                 "vmovups ymm5, [{sums} + 128]",
                 "vmovups ymm14, [{sums} + 160]",
                 "vmovups ymm7, [{sums} + 192]",
+                "vmovups ymm6, [{sums} + 224]",
+                "vmovups ymm11, [{sums} + 256]",
                 "{{vex}} vpdpbusd ymm0, ymm3, ymm12",
                 "{{vex}} vpdpbusd ymm9, ymm3, ymm12",
                 // What an emulator meets on its way.
@@ -296,6 +300,24 @@ fn dots_of_bytes_and_words() {
                 "{{vex}} vpdpbusd ymm5, ymm12, [{a}]",
                 "{{vex}} vpdpwssd ymm14, ymm3, ymm12",
                 "{{vex}} vpdpwssd ymm7, ymm12, [r12 + 4*r13 - 40]",
+                "vpslld ymm4, ymm12, 3",
+                "vpor ymm4, ymm4, ymm3",
+                "vpshufb ymm4, ymm12, ymm4",
+                "{{vex}} vpdpbusd ymm6, ymm4, ymm12",
+                // A loop of three rounds.
+                "mov eax, 3",
+                "mov r14, 64",
+                "2:",
+                "{{vex}} vpdpbusd ymm11, ymm3, ymm12",
+                "vmovups ymm4, [{a}]",
+                "prefetcht0 [r12 + 8*r13 + 1000]",
+                "prefetcht0 [{a}]",
+                "add r14, r13",
+                "add r13, 1000",
+                "add r13, -1000",
+                "dec eax",
+                "jnz 2b",
+                "{{vex}} vpdpbusd ymm11, ymm4, ymm12",
                 "vmovups [{sums}], ymm0",
                 "vmovups [{sums} + 32], ymm9",
                 "vmovups [{sums} + 64], ymm15",
@@ -303,28 +325,35 @@ fn dots_of_bytes_and_words() {
                 "vmovups [{sums} + 128], ymm5",
                 "vmovups [{sums} + 160], ymm14",
                 "vmovups [{sums} + 192], ymm7",
+                "vmovups [{sums} + 224], ymm6",
+                "vmovups [{sums} + 256], ymm11",
                 "vzeroupper",
                 a = in(reg) a.as_ptr(),
                 b = in(reg) b.as_ptr(),
                 sums = in(reg) sums.as_mut_ptr(),
                 in("r12") a.as_ptr(),
-                in("r13") 10,
+                inout("r13") 10u64 => ten,
+                out("r14") advanced,
+                out("eax") left,
                 out("ymm0") _,
                 out("ymm1") _,
                 out("ymm2") _,
                 out("ymm3") _,
                 out("ymm4") _,
                 out("ymm5") _,
+                out("ymm6") _,
                 out("ymm7") _,
                 out("ymm8") _,
                 out("ymm9") _,
                 out("ymm10") _,
+                out("ymm11") _,
                 out("ymm12") _,
                 out("ymm14") _,
                 out("ymm15") _,
                 options(nostack),
             );
         }
+        assert_eq!((ten, advanced, left), (10, 64 + 30, 0));
         let dot = |unsigned: [u8; 4], signed: [u8; 4]| -> i32 {
             unsigned.iter().zip(signed).map(|(&x, y)| i32::from(x) * i32::from(y as i8)).sum()
         };
@@ -335,7 +364,22 @@ fn dots_of_bytes_and_words() {
             let pairs = (x0 * y0).wrapping_add(x1 * y1);
             let shifted = u32::from_le_bytes(b[i]) >> 4 & u32::from_le_bytes(a[i]);
             let shifted = dot(shifted.to_le_bytes(), b[i]);
-            let added = [forth + shifted, forth + dot(a[2], b[i]), back, dot(a[7], b[i]), back, pairs, pairs];
+            let which = (u32::from_le_bytes(b[i]) << 3 | u32::from_le_bytes(a[i])).to_le_bytes();
+            // Within a half of the register.
+            let table = b[i / 4 * 4..][..4].as_flattened();
+            let shuffled = which.map(|at| if at < 0x80 { table[usize::from(at % 16)] } else { 0 });
+            let shuffled = dot(shuffled, b[i]);
+            let added = [
+                forth + shifted,
+                forth + dot(a[2], b[i]),
+                back,
+                dot(a[7], b[i]),
+                back,
+                pairs,
+                pairs,
+                shuffled,
+                4 * forth,
+            ];
             for (sums, added) in sums.iter().zip(added) {
                 assert_eq!(i32::from_le_bytes(sums[i]), i32::from_le_bytes(before[i]).wrapping_add(added));
             }
@@ -386,4 +430,57 @@ fn anything_else_is_illegal() {
             _ => asm!("{{vex}} vpdpwssds ymm0, ymm1, [{}]", in(reg) &all, out("ymm0") _),
         }
     }
+}
+
+/// Flags behind additions and `dec` between emulated instructions are those of the CPU.
+#[test]
+fn flags_of_what_loops_count_with() {
+    if !there(Features::AVX_VNNI) {
+        return;
+    }
+    let values = [
+        0u64,
+        1,
+        2,
+        15,
+        16,
+        0x7f,
+        0x80,
+        i64::MAX as u64,
+        1 << 63,
+        u64::MAX,
+        0x7fff_ffff,
+        0x8000_0000,
+        1 << 32,
+    ];
+    // What an instruction makes of two numbers, and the flags, which are before what a comparison of them leaves.
+    macro_rules! run {
+        ($before:literal, $instruction:literal, $a:expr, $b:expr) => {{
+            let (result, flags): (u64, u64);
+            // SAFETY: the machine has the instructions; the stack is left as it was.
+            unsafe {
+                asm!(
+                    "cmp {a}, {b}",
+                    $before,
+                    $instruction,
+                    "pushfq",
+                    "pop {flags}",
+                    a = inout(reg) $a => result,
+                    b = in(reg) $b,
+                    flags = out(reg) flags,
+                    out("ymm0") _,
+                );
+            }
+            (result, flags)
+        }};
+    }
+    macro_rules! both {
+        ($($instruction:literal)*) => {$(
+            for (a, b) in values.iter().flat_map(|&a| values.map(|b| (a, b))) {
+                let emulated = run!("{{vex}} vpdpbusd ymm0, ymm0, ymm0", $instruction, a, b);
+                assert_eq!(emulated, run!("nop", $instruction, a, b), "{} of {a:#x} and {b:#x}", $instruction);
+            }
+        )*};
+    }
+    both! { "add {a}, {b}" "add {a}, 127" "add {a}, -128" "add {a}, 1000" "add {a}, -1000" "dec {a}" "dec {a:e}" }
 }

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use gllm_kernels_core::{bf16, f16};
+use gllm_kernels_core::{bf16, f16, QuantFormat};
+use gllm_testkit::quant::halves;
 use gllm_testkit::{call, canary, guard, numeric, Counting, Edge, Guarded, Report};
 
 #[global_allocator]
@@ -151,4 +152,24 @@ fn a_nan_error_fails() {
     assert!(report.see(2.0, 1.0, String::new).is_err());
     assert!(report.see(1.0, 1.0, String::new).is_ok());
     assert_eq!(report.max_err, 2.0);
+}
+
+#[test]
+fn halves_of_blocks_are_found() {
+    let some: [(QuantFormat, &[usize]); 10] = [
+        (QuantFormat::F16, &[0]),
+        (QuantFormat::Q4_0, &[0]),
+        (QuantFormat::Q8_1, &[0]),
+        (QuantFormat::Q5_1, &[0, 2]),
+        (QuantFormat::Q2K, &[80, 82]),
+        (QuantFormat::Q3K, &[108]),
+        (QuantFormat::Tq2_0, &[64]),
+        (QuantFormat::Iq1S, &[0]),
+        (QuantFormat::Iq1M, &[]),
+        (QuantFormat::Q8K, &[]),
+    ];
+    some.iter().for_each(|&(format, at)| assert_eq!(halves(format), at, "{format}"));
+    // Formats whose scales are f32, of 8 bits, or in pieces, and bf16.
+    let none = QuantFormat::ALL.iter().filter(|&&format| halves(format).is_empty()).count();
+    assert_eq!(none, 5);
 }

@@ -27,12 +27,18 @@ pub(super) enum Vector {
     Words { c: usize, a: usize, b: Operand },
     /// `vbroadcastss` or `vpbroadcastd`
     Broadcast { c: usize, at: usize },
-    /// `vmovdqu`
+    /// `vmovdqu`, `vmovups`
     Load { c: usize, at: usize },
     /// `vpand`
     And { c: usize, a: usize, b: Operand },
+    /// `vpor`
+    Or { c: usize, a: usize, b: Operand },
+    /// `vpshufb`
+    Shuffle { c: usize, a: usize, b: Operand },
     /// `vpsrld` by a constant
-    Shift { c: usize, a: usize, by: u32 },
+    Right { c: usize, a: usize, by: u32 },
+    /// `vpslld` by a constant
+    Left { c: usize, a: usize, by: u32 },
 }
 
 /// The second operand.
@@ -118,9 +124,14 @@ pub(super) unsafe fn decode(
                 (2, 0x52, 1, _) => Vector::Words { c, a: third, b: operand() },
                 (1, 0xdb, 1, _) => Vector::And { c, a: third, b: operand() },
                 (2, 0x18 | 0x58, 1, false) if third == 0 => Vector::Broadcast { c, at: at() },
-                (1, 0x6f, 2, false) if third == 0 => Vector::Load { c, at: at() },
+                (1, 0xeb, 1, _) => Vector::Or { c, a: third, b: operand() },
+                (2, 0x00, 1, _) => Vector::Shuffle { c, a: third, b: operand() },
+                (1, 0x6f, 2, false) | (1, 0x10, 0, false) if third == 0 => Vector::Load { c, at: at() },
                 (1, 0x72, 1, true) if reg == 2 => {
-                    Vector::Shift { c: third, a: register, by: u32::from(code.byte()) }
+                    Vector::Right { c: third, a: register, by: u32::from(code.byte()) }
+                }
+                (1, 0x72, 1, true) if reg == 6 => {
+                    Vector::Left { c: third, a: register, by: u32::from(code.byte()) }
                 }
                 _ => return None,
             };

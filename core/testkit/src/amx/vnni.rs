@@ -42,17 +42,33 @@ pub(super) unsafe fn execute(area: *mut u8, instruction: Vector) -> Option<()> {
                     let (a, b) = (*registers.add(a), operand(b));
                     *registers.add(c) = (u128::from_ne_bytes(a) & u128::from_ne_bytes(b)).to_ne_bytes();
                 }
-                Vector::Shift { c, a, by } => {
-                    let mut words = *registers.add(a);
-                    for word in words.as_chunks_mut::<4>().0 {
-                        *word = u32::from_le_bytes(*word).checked_shr(by).unwrap_or(0).to_le_bytes();
-                    }
-                    *registers.add(c) = words;
+                Vector::Or { c, a, b } => {
+                    let (a, b) = (*registers.add(a), operand(b));
+                    *registers.add(c) = (u128::from_ne_bytes(a) | u128::from_ne_bytes(b)).to_ne_bytes();
+                }
+                Vector::Shuffle { c, a, b } => {
+                    let (table, which) = (*registers.add(a), operand(b));
+                    *registers.add(c) =
+                        which.map(|i| if i & 0x80 == 0 { table[usize::from(i % 16)] } else { 0 });
+                }
+                Vector::Right { c, a, by } => {
+                    *registers.add(c) = shifted(*registers.add(a), |word| word.checked_shr(by));
+                }
+                Vector::Left { c, a, by } => {
+                    *registers.add(c) = shifted(*registers.add(a), |word| word.checked_shl(by));
                 }
             }
         }
     }
     Some(())
+}
+
+/// Each of four words shifted; zero if it is by more bits than there are.
+fn shifted(mut words: [u8; HALF], by: impl Fn(u32) -> Option<u32>) -> [u8; HALF] {
+    for word in words.as_chunks_mut::<4>().0 {
+        *word = by(u32::from_le_bytes(*word)).unwrap_or(0).to_le_bytes();
+    }
+    words
 }
 
 /// `c += a0 b0 + .. + a3 b3` in each of four words, unsigned by signed. Sums wrap.
