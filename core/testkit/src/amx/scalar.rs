@@ -20,7 +20,7 @@ fn flags_of(result: u64, bits: u32) -> u64 {
     if result >> (bits - 1) & 1 == 1 {
         flags |= SIGN;
     }
-    if (result as u8).count_ones() % 2 == 0 {
+    if (result as u8).count_ones().is_multiple_of(2) {
         flags |= PARITY;
     }
     flags
@@ -30,7 +30,10 @@ fn flags_of(result: u64, bits: u32) -> u64 {
 fn add(flags: &mut u64, a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
     *flags &= !(CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW);
-    *flags |= flags_of(sum, u64::BITS) | u64::from(carry) * CARRY | (a ^ b ^ sum) & ADJUST;
+    *flags |= flags_of(sum, u64::BITS) | ((a ^ b ^ sum) & ADJUST);
+    if carry {
+        *flags |= CARRY;
+    }
     if (a as i64).checked_add(b as i64).is_none() {
         *flags |= OVERFLOW;
     }
@@ -42,7 +45,7 @@ fn decrement(flags: &mut u64, a: u64, bits: u32) -> u64 {
     let mask = u64::MAX >> (u64::BITS - bits);
     let result = a.wrapping_sub(1) & mask;
     *flags &= !(PARITY | ADJUST | ZERO | SIGN | OVERFLOW);
-    *flags |= flags_of(result, bits) | (a ^ 1 ^ result) & ADJUST;
+    *flags |= flags_of(result, bits) | ((a ^ 1 ^ result) & ADJUST);
     if result == mask >> 1 {
         *flags |= OVERFLOW;
     }
