@@ -11,7 +11,7 @@ mod tiny;
 
 use exact::{exact, generator};
 use gllm_kernels_std::backend::{
-    Backend, BackendError, CacheOptions, CpuBackend, KvType, Outputs, Run, Topology,
+    choose_for, Backend, BackendError, BackendKind, CacheOptions, CpuBackend, KvType, Outputs, Run, Topology,
 };
 use gllm_kernels_std::core::QuantFormat;
 use gllm_kernels_std::model::{CacheError, Generator, Options, Pooling, Sampling};
@@ -61,6 +61,29 @@ fn exact_logits_are_the_oracles() {
             assert!(error <= 3e-6 * scale.max(1.0) * 10.0, "{tiny:?}: logit {i} is {got} instead of {want}");
         }
     }
+}
+
+/// CUDA's kernels lack what some models need.
+#[test]
+fn kinds_that_lack_a_part_are_passed_over() {
+    for (tiny, says) in [
+        (Tiny::with_best_of_groups(), "groups of experts of which 1 counts"),
+        (Tiny::new("gpt2", None), "embeddings of positions in a decoder"),
+    ] {
+        let choice = choose_for(tiny.open().config(), 1).unwrap();
+        let (_, why) = choice.passed_over.iter().find(|(kind, _)| *kind == BackendKind::Cuda).unwrap();
+        assert!(why.to_string().contains(says), "{why}");
+    }
+}
+
+/// A text has no more tokens than there are embeddings of positions.
+#[test]
+fn texts_end_where_positions_do() {
+    let model = Tiny::new("gpt2", None).open();
+    let longest = model.config().longest.unwrap();
+    let options = Options { max_tokens: Some(longest + 1), ..exact() };
+    let mut generator = generator(&model, 1, options);
+    assert!(generator.logits(&tokens(longest + 1, 97)).is_err());
 }
 
 /// A model with divisors of frequencies for short texts and for long ones takes those that its cache needs.

@@ -65,6 +65,7 @@ fn with_sinks() -> impl Iterator<Item = Tiny> {
 #[test]
 fn logits_are_the_oracles() {
     let all = Tiny::all().into_iter().chain(Tiny::unusual()).chain(Tiny::mixtures());
+    let all = all.chain([Tiny::with_best_of_groups()]);
     for tiny in all.chain(with_sinks()).chain(Tiny::rankers()).chain(Tiny::hybrids()).chain(Tiny::latent()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
