@@ -150,6 +150,7 @@ TESTS = {
     # Falcon 40B: a norm for attention and another one for the network.
     "tiny-falcon-40b": dict(architecture="falcon", two_norms=True),
     "tiny-phi2": dict(architecture="phi2", kv_heads=4, part=0.5),
+    "tiny-jais2": dict(architecture="jais2"),
     "tiny-gpt2": dict(architecture="gpt2", kv_heads=4, tied=True),
     "tiny-starcoder": dict(architecture="starcoder", kv_heads=1),
     "tiny-deepseek": dict(
@@ -358,7 +359,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "gpt2": True, "starcoder": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -604,7 +605,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
             biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
-            if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2") + GPT2 or biased and role != "attn_output":
+            if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
         if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
             whole = architecture in WHOLE_NORMS
@@ -637,7 +638,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                 roles = [("ffn_gate_up", 2 * between, width), roles[2]]
             for role, rows, cols in roles:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
-                if architecture in ("starcoder2", "gptneox", "phi2") + GPT2:
+                if architecture in ("starcoder2", "gptneox", "phi2", "jais2") + GPT2:
                     m.vector(f"{layer}{role}.bias", rows, 0, 0.3)
                 if architecture == "gpt-oss":
                     # Far enough from 0 that some gates are clamped.

@@ -71,7 +71,7 @@ PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
 LATENT = ("deepseek2", "mistral4")
 # Activations of networks without a gate.
-UNGATED = {"starcoder2": gelu, "phi2": gelu, "gpt2": gelu, "starcoder": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
+UNGATED = {"starcoder2": gelu, "phi2": gelu, "gpt2": gelu, "starcoder": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "jais2": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
 
 class Model:

@@ -83,6 +83,7 @@ fn all() -> Vec<Tiny> {
         "internlm2",
         "exaone",
         "phi2",
+        "jais2",
         "falcon",
     ]
     .map(|name| Tiny::new(name, None));

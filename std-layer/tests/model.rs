@@ -122,7 +122,7 @@ fn every_architecture_has_its_configuration() {
             "gpt-oss" => Gate::ClampedSwiglu,
             "starcoder2" | "phi2" | "gpt2" | "starcoder" => Gate::GeluTanh,
             "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
-            "nemotron" | "arcee" | "nemotron_h" | "nemotron_h_moe" => Gate::ReluSquared,
+            "nemotron" | "arcee" | "jais2" | "nemotron_h" | "nemotron_h_moe" => Gate::ReluSquared,
             _ => Gate::Silu,
         };
         assert_eq!(c.gate, gate);
@@ -136,7 +136,7 @@ fn every_architecture_has_its_configuration() {
         let shared_norm = is(&["cohere2", "command-r", "falcon", "phi2"]);
         assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
         assert_eq!((c.position_embeddings, c.token_types), (bert || positions, if encoder { 2 } else { 0 }));
-        let biased = positions || is(&["starcoder2", "gptneox", "phi2"]);
+        let biased = positions || is(&["starcoder2", "gptneox", "phi2", "jais2"]);
         assert_eq!(c.longest, positions.then_some(128));
         assert_eq!(c.output_bias, name == "phi2");
         let gated = !bert && !biased && !is(&["falcon", "nemotron", "arcee", "nemotron_h", "nemotron_h_moe"]);

@@ -189,10 +189,34 @@ fn hostile_files_are_refused() {
     let text = refused("none", &|_| {});
     assert!(text.contains(MODEL), "{text}");
     let text = refused("other", &|w| {
-        w.set(MODEL, Value::String("t5")).unwrap();
+        w.set(MODEL, Value::String("rwkv")).unwrap();
         strings(w, TOKENS, &["a"]);
     });
-    assert!(text.contains("\"t5\"") && text.contains("gpt2"), "{text}");
+    assert!(text.contains("\"rwkv\"") && text.contains("gpt2"), "{text}");
+    // A unigram model, with the map of what is replaced.
+    let unigram = |w: &mut Writer, map: &[u8]| {
+        w.set(MODEL, Value::String("t5")).unwrap();
+        strings(w, TOKENS, &["a", "\u{2581}a", "<unk>"]);
+        w.set_array(SCORES, ValueType::F32, [-1.0, -1.5, 0.0].map(Value::F32)).unwrap();
+        let map = map.iter().map(|&b| Value::U8(b));
+        w.set_array("tokenizer.ggml.precompiled_charsmap", ValueType::U8, map).unwrap();
+    };
+    for map in [&[1, 0][..], &[255, 255, 255, 255, 0]] {
+        let text = refused("map", &|w| unigram(w, map));
+        assert!(text.contains("precompiled_charsmap"), "{text}");
+    }
+    let text = refused("unknown", &|w| {
+        unigram(w, &[0; 8]);
+        strings(w, TOKENS, &["a"]);
+        w.set_array(SCORES, ValueType::F32, [Value::F32(0.0)]).unwrap();
+    });
+    assert!(text.contains("is 2, but there are 1 tokens"), "{text}");
+    // A map that is damaged replaces nothing.
+    for fill in 0..=u8::MAX {
+        let file = file("damaged", |w| unigram(w, &[&[16, 0, 0, 0][..], &[fill; 24]].concat()));
+        let tokenizer = Tokenizer::new(|key| file.get(key)).unwrap();
+        assert!(tokenizer.encode("a \u{e9}\u{1}\u{7f}a").is_ok());
+    }
     let text = refused("pre", &|w| {
         w.set(MODEL, Value::String("gpt2")).unwrap();
         w.set(PRE, Value::String("strange")).unwrap();

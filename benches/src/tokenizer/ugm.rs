@@ -55,7 +55,11 @@ impl<'a> Ugm<'a> {
         // Of equal texts the last one counts.
         tokens.sort_by_key(|&(text, id, _)| (text, std::cmp::Reverse(id)));
         tokens.dedup_by_key(|token| token.0);
-        let unknown = token(file, "tokenizer.ggml.unknown_token_id", len)?.unwrap_or(2);
+        const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
+        let unknown = token(file, UNKNOWN, len)?.unwrap_or(2);
+        if unknown as usize >= len {
+            return Err(TokenizerError::NoSuchToken { key: UNKNOWN, id: unknown.into(), tokens: len });
+        }
         Ok(Self {
             tokens,
             unknown: (unknown, worst - PENALTY),

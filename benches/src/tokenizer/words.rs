@@ -22,6 +22,9 @@ macro_rules! tiktoken {
         tiktoken!(r"\p{L}+", $digits, $others)
     };
     ($letters:literal, $digits:literal, $others:literal) => {
+        tiktoken!($letters, $digits, $others, r"\s+(?!\S)|\s+")
+    };
+    ($letters:literal, $digits:literal, $others:literal, $spaces:literal) => {
         concat!(
             r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?",
             $letters,
@@ -29,7 +32,8 @@ macro_rules! tiktoken {
             $digits,
             "|",
             $others,
-            r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+            r"|\s*[\r\n]+|",
+            $spaces
         )
     };
 }
@@ -95,6 +99,17 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         names: &["falcon"],
         words: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+        ..RULE
+    },
+    // As many spaces as a power of two are a word.
+    Rule {
+        names: &["jais-2"],
+        words: &[tiktoken!(
+            r"\p{L}+",
+            r"\p{N}{1,3}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+            r"\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s"
+        )],
         ..RULE
     },
     Rule { names: &["viking"], words: &[PHRASES, r"\p{N}"], ..RULE },

@@ -102,6 +102,8 @@ pub enum Architecture {
     StableLm,
     /// Phi 1, 1.5 and 2.
     Phi2,
+    /// Jais 2.
+    Jais2,
     /// GPT-2.
     Gpt2,
     /// StarCoder 1 and Granite Code with 20 and 34 billion weights.

@@ -173,7 +173,7 @@ const GPT2: Family = Family {
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 61] = [
+static FAMILIES: [Family; 62] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -509,6 +509,18 @@ static FAMILIES: [Family; 61] = [
         attention_output_bias: true,
         parallel: true,
         shared_norm: true,
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::Jais2,
+        gguf: "jais2",
+        checkpoints: &["jais2"],
+        gate: Gate::ReluSquared,
+        gated: false,
+        up_bias: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
         ..LAYER_NORMS
     },
     GPT2,

@@ -400,7 +400,7 @@ pub fn config(tiny: &Tiny) -> String {
         "gptneox" | "falcon" => r#""hidden_act":"gelu""#,
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
         "phi2" | "gpt2" | "starcoder" => r#""hidden_act":"gelu_new""#,
-        "nemotron" | "arcee" => r#""hidden_act":"relu2""#,
+        "nemotron" | "arcee" | "jais2" => r#""hidden_act":"relu2""#,
         name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
         _ => r#""hidden_act":"silu""#,
@@ -455,6 +455,7 @@ pub fn config(tiny: &Tiny) -> String {
         // Half of a head is.
         "phi2" => r#","layer_norm_eps":1e-5,"qk_layernorm":false"#.to_owned(),
         "nemotron" => r#","norm_eps":1e-5"#.to_owned(),
+        "jais2" => r#","layer_norm_eps":1e-5,"attention_bias":true,"mlp_bias":true"#.to_owned(),
         _ => String::new(),
     });
     let json = format!(

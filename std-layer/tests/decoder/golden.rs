@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 78] = [
+const SMALL: [&str; 79] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -71,6 +71,7 @@ const SMALL: [&str; 78] = [
     "falcon",
     "falcon-40b",
     "phi2",
+    "jais2",
     "gpt2",
     "starcoder",
     "deepseek",

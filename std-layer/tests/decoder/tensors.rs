@@ -119,6 +119,7 @@ impl Tiny {
                     "nemotron",
                     "arcee",
                     "phi2",
+                    "jais2",
                     "gpt2",
                     "starcoder",
                 ]) =>
@@ -235,7 +236,7 @@ impl Tiny {
         if self.architecture == "phi2" {
             all.push(("output.bias".to_owned(), vec![self.vocabulary]));
         }
-        if self.is(&["starcoder2", "gptneox", "phi2"]) || self.is(&GPT2) {
+        if self.is(&["starcoder2", "gptneox", "phi2", "jais2"]) || self.is(&GPT2) {
             for l in 0..self.layers {
                 for (name, n) in
                     [("attn_output", self.hidden), ("ffn_up", self.intermediate), ("ffn_down", self.hidden)]
@@ -249,7 +250,7 @@ impl Tiny {
         }
         // Of GLM 4, some models have them.
         if self.architecture.starts_with("qwen2")
-            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm", "phi2"])
+            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm", "phi2", "jais2"])
         {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {

@@ -141,6 +141,7 @@ impl Tiny {
             ("arcee", Some(QuantFormat::Q8_0)),
             ("phi2", None),
             ("gpt2", None),
+            ("jais2", Some(QuantFormat::Q8_0)),
             ("deepseek", None),
         ]
         .map(|(name, format)| Self::new(name, format))
@@ -278,8 +279,8 @@ impl Tiny {
 
     /// Whether norms are layer norms, and whether those have biases.
     fn layer_norms(&self) -> (bool, bool) {
-        let biased =
-            self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"]) || self.is(&GPT2);
+        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"])
+            || self.is(&GPT2);
         (biased || self.is(&["cohere2", "command-r"]), biased)
     }
 

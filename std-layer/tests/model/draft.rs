@@ -18,7 +18,8 @@ pub fn is_encoder(architecture: &str) -> bool {
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
 pub fn layer_norms(architecture: &str) -> (bool, bool) {
-    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2"].contains(&architecture)
+    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
+        .contains(&architecture)
         || has_positions(architecture);
     (biased || is_encoder(architecture) || ["cohere2", "command-r"].contains(&architecture), biased)
 }
@@ -304,8 +305,16 @@ impl Draft {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
-                if !is(&["nemotron_h", "starcoder2", "gptneox", "falcon", "nemotron", "arcee", "phi2"])
-                    && !has_positions(architecture)
+                if !is(&[
+                    "nemotron_h",
+                    "starcoder2",
+                    "gptneox",
+                    "falcon",
+                    "nemotron",
+                    "arcee",
+                    "phi2",
+                    "jais2",
+                ]) && !has_positions(architecture)
                 {
                     own("ffn_gate.weight", &[32, 64], T::Q5_0);
                 }
@@ -343,12 +352,14 @@ impl Draft {
             if is(&["chatglm", "gptneox", "gpt2", "starcoder"]) {
                 own("attn_qkv.bias", &[128], T::F32);
             }
-            if is(&["starcoder2", "gptneox", "phi2", "gpt2", "starcoder"]) {
+            if is(&["starcoder2", "gptneox", "phi2", "jais2", "gpt2", "starcoder"]) {
                 own("attn_output.bias", &[32], T::F32);
                 own("ffn_up.bias", &[64], T::BF16);
                 own("ffn_down.bias", &[32], T::F32);
             }
-            if is(&["gpt-oss", "seed_oss", "starcoder2", "phi2"]) || architecture.starts_with("qwen2") {
+            if is(&["gpt-oss", "seed_oss", "starcoder2", "phi2", "jais2"])
+                || architecture.starts_with("qwen2")
+            {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);

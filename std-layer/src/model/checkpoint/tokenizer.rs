@@ -45,6 +45,8 @@ const DEEPSEEK_V3: [&str; 3] = [
     "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+",
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
 ];
+/// Of Jais 2: as many spaces as a power of two are a word.
+const REST_BY_POWERS: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
 /// Of Ling and Ring.
 const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
 
@@ -80,6 +82,7 @@ fn rule(file: &Json, whole_words: bool) -> String {
     let gpt2 = steps.iter().any(|step| is(step, "ByteLevel") && step["use_regex"] != Json::Bool(false));
     let tiktoken = |digits: &str| [CONTRACTIONS, LETTERS, digits, REST].concat();
     let qwen35 = [CONTRACTIONS, LETTERS_AND_MARKS, r"\p{N}", REST_WITHOUT_MARKS].concat();
+    let jais2 = [CONTRACTIONS, LETTERS, r"\p{N}{1,3}", REST_BY_POWERS].concat();
     let seed = [CONTRACTIONS, LETTERS, r"\p{N}{1}", REST_OF_LINES].concat();
     let capitals = |contracted: &str, digits: &str| {
         [WORD, contracted, "|", CAPITALS, contracted, "|", digits, REST_WITH_SLASHES].concat()
@@ -91,6 +94,7 @@ fn rule(file: &Json, whole_words: bool) -> String {
         ([one], false, false, false) if *one == tiktoken(r"\p{N}{1,3}") => "dbrx".to_owned(),
         ([one], false, false, false) if *one == tiktoken(r"\p{N}") => "qwen2".to_owned(),
         ([one], false, false, false) if *one == qwen35 => "qwen35".to_owned(),
+        ([one], false, false, false) if *one == jais2 => "jais-2".to_owned(),
         ([one], false, false, false) if *one == seed => "seed-coder".to_owned(),
         ([one], false, false, false) if *one == capitals(CONTRACTED, r"\p{N}{1,3}") => "gpt-4o".to_owned(),
         ([one], false, false, true) if *one == capitals("", r"\p{N}") => "tekken".to_owned(),
