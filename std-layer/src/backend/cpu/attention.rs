@@ -228,10 +228,12 @@ impl Attention {
         let expanded = matrices.zip(of_latent).map(|(matrices, of)| Expanded::new(&k, of, cached, matrices));
         let expanded = expanded.transpose()?;
         let more = expanded.as_ref().map_or(0, Expanded::room);
-        let mut own = memory.take_numbers(queries * (dim + width + 2) + more);
-        let (q, rest) = own.split_at_mut(queries * dim);
-        let (sums, rest) = rest.split_at_mut(2 * queries);
-        let (values, room) = rest.split_at_mut(queries * width);
+        // What is read most often begins on a cache line.
+        let mut own = memory.take_numbers(more + queries * (dim + width + 2));
+        let (room, rest) = own.split_at_mut(more);
+        let (q, rest) = rest.split_at_mut(queries * dim);
+        let (values, rest) = rest.split_at_mut(queries * width);
+        let sums = &mut rest[..2 * queries];
         let mut spans = Vec::with_capacity(queries);
         for (t, token) in work.tokens.clone().enumerate() {
             spans.resize(spans.len() + group, shares.sight.of(run, token));

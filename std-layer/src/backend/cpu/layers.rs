@@ -1,7 +1,8 @@
 //! Embeddings for each layer, and sums of networks that have norms of their own, on the CPU.
 
+use super::program::Operation;
 use super::rows::{Add, NormOf, RowOp, RowWork, Rows};
-use super::step::{Operation, Recorder};
+use super::step::Recorder;
 use crate::backend::{BackendError, NormWeight, Slot};
 use crate::model::Norm;
 

@@ -14,6 +14,7 @@ mod head_products;
 mod latent;
 mod layers;
 mod product;
+mod program;
 mod recurrent;
 mod rows;
 mod shares;

@@ -1,51 +1,27 @@
-//! A step of a model on the CPU: its operations are recorded first, and then a [team](super::team) of threads does them.
+//! A step of a model on the CPU: its [operations](super::program) are recorded first, and then a [team](super::team) of threads does them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
+use gllm_kernels_core::{Features, KernelError, Precision, QgemmPlan, RopePositions, RopeShape};
 
 use super::attention::{Angles, Attention, Joined, OfLayer};
 use super::cache::{grow, CpuKvCache};
-use super::experts::{Mixture, Room, Stage};
+use super::experts::{Mixture, Room};
 use super::head_products::HeadProducts;
 use super::latent::{is_expanded, Latent, OfHeads};
 use super::product::{How, Product, Way};
+use super::program::{Operation, Program};
 use super::recurrent::Recurrent;
 use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
 use super::shares::{BlockTokens, Heads, Shares, Sight, TokenRun};
-use super::team::{Memory, Work, LINE};
+use super::team::LINE;
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
 use crate::model::{Gate, Norm, Pooling, Recurrence, Rule};
 
 /// What a layer with latent attention has.
 type LatentMatrices = crate::backend::tensors::Latent<Vec<f32>, Vec<Arc<Matrix>>>;
-
-/// One operation.
-#[derive(Debug)]
-pub(super) enum Operation {
-    Rows(RowOp),
-    Product(Product),
-    HeadProducts(HeadProducts),
-    /// Bias, norms and rotation of queries and keys, and writing keys and values to the cache, before a layer's attention. A
-    /// chunk has the tokens of a block.
-    Prepare {
-        of: OfLayer,
-        shape: RopeShape,
-        angles: usize,
-    },
-    /// A layer's attention, with the chunks of the layer's group.
-    Attend(OfLayer),
-    /// The convolution of a recurrent layer, and of linear attention the rest.
-    Convolve(usize),
-    AttendLinear(usize),
-    /// A stage of the experts of a layer.
-    Experts {
-        mixture: usize,
-        stage: Stage,
-    },
-}
 
 /// How the last product takes its input, where it would round it to 8 bits. No layer behind it evens out what that loses: it is a third of what the
 /// logits of a whole model lose.
@@ -57,89 +33,6 @@ enum LogitsBy {
     Halves(QgemmPlan<f32>),
     /// It takes rows as they are: many rows of a text are judged, on a CPU that multiplies two halves no faster.
     Exact,
-}
-
-/// Operations of a step, with pointers to all that they work on.
-#[derive(Debug)]
-pub(super) struct Program {
-    kernels: Kernels<f32>,
-    operations: Vec<(&'static str, Operation)>,
-    weights: *const CpuWeights,
-    attention: Box<Attention>,
-    blocks: Vec<BlockTokens>,
-    angles: Vec<Angles>,
-    mixtures: Vec<Mixture>,
-    /// The recurrent layers, in their order.
-    recurrent: Vec<Recurrent>,
-    failed: OnceLock<KernelError>,
-}
-
-// SAFETY: whoever runs a program keeps everything that it points to alive, and exclusive where it is written, until all chunks are done;
-// without a chunk nothing is looked at but the program itself. Chunks of an operation write to different places.
-unsafe impl Send for Program {}
-// SAFETY: a shared program is only read, but for the first error, which has a lock; what chunks write is theirs alone.
-unsafe impl Sync for Program {}
-
-impl Program {
-    /// The kind of an operation.
-    pub(super) fn name(&self, operation: usize) -> &'static str {
-        self.operations[operation].0
-    }
-
-    /// The first error of a chunk.
-    pub(super) fn failed(&self) -> Option<KernelError> {
-        self.failed.get().copied()
-    }
-}
-
-impl Work for Program {
-    fn operations(&self) -> usize {
-        self.operations.len()
-    }
-
-    fn chunks(&self, operation: usize) -> usize {
-        match &self.operations[operation].1 {
-            Operation::Rows(RowOp { work: RowWork::Gather { .. }, .. }) => 1,
-            Operation::Rows(op) => op.rows.div_ceil(op.step),
-            Operation::Product(product) => product.chunks(),
-            Operation::HeadProducts(products) => products.chunks(),
-            Operation::Prepare { .. } => self.blocks.len(),
-            Operation::Attend(of) => self.attention.shares[of.group].chunks(),
-            Operation::Convolve(layer) => self.recurrent[*layer].chunks_to_convolve(),
-            Operation::AttendLinear(layer) => self.recurrent[*layer].chunks_to_attend(),
-            Operation::Experts { mixture, stage } => self.mixtures[*mixture].chunks(*stage),
-        }
-    }
-
-    fn run(&self, operation: usize, chunk: usize, memory: &mut Memory) {
-        let k = &self.kernels;
-        // SAFETY: everything that the step recorded exists while chunks run; each chunk runs once, and has places of its own.
-        let result = unsafe {
-            match &self.operations[operation].1 {
-                Operation::Rows(op) => {
-                    let rows = chunk * op.step..((chunk + 1) * op.step).min(op.rows);
-                    op.run(k, rows, memory)
-                }
-                Operation::Product(product) => product.run(k, chunk, memory),
-                Operation::HeadProducts(products) => products.run(k, chunk, memory),
-                Operation::Prepare { of, shape, angles } => {
-                    let weights = &*self.weights;
-                    let (angles, eps) = (&self.angles[*angles], weights.config.norm_eps);
-                    let rope = (*shape, angles, eps);
-                    self.attention.prepare(of, self.blocks[chunk], weights, rope)
-                }
-                Operation::Attend(of) => self.attention.run(of, chunk, memory),
-                Operation::Convolve(layer) => self.recurrent[*layer].convolve(k, chunk, memory),
-                Operation::AttendLinear(layer) => self.recurrent[*layer].attend(k, chunk, memory),
-                Operation::Experts { mixture, stage } => {
-                    self.mixtures[*mixture].run(k, *stage, chunk, memory)
-                }
-            }
-        };
-        if let Err(e) = result {
-            self.failed.get_or_init(|| e);
-        }
-    }
 }
 
 /// Records the operations of a step.
