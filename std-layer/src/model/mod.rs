@@ -28,6 +28,7 @@ mod read_recurrence;
 mod recurrence;
 mod sampling;
 mod source;
+mod split;
 mod tree;
 mod weights;
 

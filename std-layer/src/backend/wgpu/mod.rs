@@ -15,6 +15,7 @@ mod cache;
 mod device;
 mod drafts;
 mod experts;
+mod formats;
 mod latent;
 mod layers;
 mod mirror;

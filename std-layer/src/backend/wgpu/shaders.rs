@@ -4,115 +4,11 @@
 
 use std::fmt::Write;
 
-use gllm_kernels_core::{codebooks, QuantFormat, RopePairing};
+use gllm_kernels_core::RopePairing;
 
+use super::formats::{Format, PART};
 use crate::backend::KvType;
 use crate::model::{Gate, LinearAttention, Pooling, Recurrence, Rule};
-
-/// Columns of a part of a row, as shaders take them.
-pub(super) const PART: usize = 32;
-
-/// How weights lie in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Format {
-    /// f32.
-    F32,
-    /// What core has.
-    Quant(QuantFormat),
-}
-
-impl Format {
-    /// Shader code that decodes it: its own, whether that is a block's, and whether its groups have offsets. `None` if there is none.
-    fn source(self) -> Option<(&'static str, bool, bool)> {
-        macro_rules! text {
-            ($name:literal) => {
-                include_str!(concat!("wgsl/formats/", $name, ".wgsl"))
-            };
-        }
-        Some(match self {
-            Self::F32 => (text!("f32"), false, false),
-            Self::Quant(format) => match format {
-                QuantFormat::F16 => (text!("f16"), false, false),
-                QuantFormat::Bf16 => (text!("bf16"), false, false),
-                QuantFormat::Q4_0 => (text!("q4_0"), true, false),
-                QuantFormat::Q4_1 => (text!("q4_1"), true, true),
-                QuantFormat::Q5_0 => (text!("q5_0"), true, false),
-                QuantFormat::Q5_1 => (text!("q5_1"), true, true),
-                QuantFormat::Q8_0 => (text!("q8_0"), true, false),
-                QuantFormat::Q8_1 => (text!("q8_1"), true, false),
-                QuantFormat::Q1_0 => (text!("q1_0"), true, false),
-                QuantFormat::Q2_0 => (text!("q2_0"), true, false),
-                QuantFormat::Q2K => (text!("q2_k"), true, true),
-                QuantFormat::Q3K => (text!("q3_k"), true, false),
-                QuantFormat::Q4K => (text!("q4_k"), true, true),
-                QuantFormat::Q5K => (text!("q5_k"), true, true),
-                QuantFormat::Q6K => (text!("q6_k"), true, false),
-                QuantFormat::Q8K => (text!("q8_k"), true, false),
-                QuantFormat::Tq1_0 => (text!("tq1_0"), true, false),
-                QuantFormat::Tq2_0 => (text!("tq2_0"), true, false),
-                QuantFormat::Iq1S => (text!("iq1_s"), true, false),
-                QuantFormat::Iq1M => (text!("iq1_m"), true, false),
-                QuantFormat::Iq2Xxs => (text!("iq2_xxs"), true, false),
-                QuantFormat::Iq2Xs => (text!("iq2_xs"), true, false),
-                QuantFormat::Iq2S => (text!("iq2_s"), true, false),
-                QuantFormat::Iq3Xxs => (text!("iq3_xxs"), true, false),
-                QuantFormat::Iq3S => (text!("iq3_s"), true, false),
-                QuantFormat::Iq4Nl => (text!("iq4_nl"), true, false),
-                QuantFormat::Iq4Xs => (text!("iq4_xs"), true, false),
-                QuantFormat::Mxfp4 => (text!("mxfp4"), true, false),
-                QuantFormat::Nvfp4 => (text!("nvfp4"), true, false),
-                _ => return None,
-            },
-        })
-    }
-
-    /// The codebook that lies in front of its blocks: what codes stand for, a signed byte for each weight.
-    pub(super) fn book(self) -> Vec<u32> {
-        let eights = |grid: &[u64]| grid.iter().flat_map(|&w| [w as u32, (w >> 32) as u32]).collect();
-        let bytes = |values: &[i8; 16]| {
-            let word = |c: &[i8]| u32::from_le_bytes([c[0] as u8, c[1] as u8, c[2] as u8, c[3] as u8]);
-            values.chunks_exact(4).map(word).collect()
-        };
-        let Self::Quant(format) = self else { return Vec::new() };
-        match format {
-            // 8 v + 9 of each weight: its offset of an eighth is added, or subtracted, in whole numbers.
-            QuantFormat::Iq1S | QuantFormat::Iq1M => {
-                let eighths = |v: u8| (8 * i32::from(v as i8) + 9) as u8;
-                let grid: Vec<u64> = codebooks::IQ1_GRID
-                    .iter()
-                    .map(|w| u64::from_le_bytes(w.to_le_bytes().map(eighths)))
-                    .collect();
-                eights(&grid)
-            }
-            QuantFormat::Iq2Xxs => eights(&codebooks::IQ2_XXS_GRID),
-            QuantFormat::Iq2Xs => eights(&codebooks::IQ2_XS_GRID),
-            QuantFormat::Iq2S => eights(&codebooks::IQ2_S_GRID),
-            QuantFormat::Iq3Xxs => codebooks::IQ3_XXS_GRID.to_vec(),
-            QuantFormat::Iq3S => codebooks::IQ3_S_GRID.to_vec(),
-            QuantFormat::Iq4Nl | QuantFormat::Iq4Xs => bytes(&codebooks::IQ4_VALUES),
-            QuantFormat::Mxfp4 | QuantFormat::Nvfp4 => bytes(&codebooks::FP4_VALUES),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Whether it has blocks with codes, rather than numbers.
-    pub(super) fn has_codes(self) -> bool {
-        self.source().is_some_and(|source| source.1)
-    }
-
-    /// Whether shaders can decode it.
-    pub(super) fn is_supported(self) -> bool {
-        self.source().is_some()
-    }
-
-    /// Its name, for messages.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Quant(format) => format.name(),
-        }
-    }
-}
 
 /// The sizes that a cache's shaders are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

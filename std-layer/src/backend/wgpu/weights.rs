@@ -9,13 +9,13 @@ use rayon::prelude::*;
 use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
-use super::shaders::Format;
+use super::formats::Format;
 use crate::backend::suits::check_for_wgpu;
 use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
-pub(super) use super::shaders::PART;
+pub(super) use super::formats::PART;
 
 /// Some consecutive rows of a matrix, in one buffer.
 #[derive(Debug)]

@@ -16,7 +16,8 @@ use wgpu::{Buffer, BufferUsages, Features};
 
 use super::adapter::WgpuAdapter;
 use super::device::{Gpu, USEFUL};
-use super::shaders::{Format, Shader, MAX_GEMV_ROWS};
+use super::formats::Format;
+use super::shaders::{Shader, MAX_GEMV_ROWS};
 use super::weights;
 use crate::model::Matrix as HostMatrix;
 
