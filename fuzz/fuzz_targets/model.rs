@@ -33,42 +33,30 @@ fuzz_target!(|bytes: &[u8]| {
             .expect("frequencies that were checked");
     }
     // Every byte of every matrix is in the file.
-    let touch = |m: Matrix<'_>, rows: usize, cols: usize| {
-        assert_eq!((m.rows(), m.cols()), (rows, cols));
+    let touch = |m: Matrix<'_>| {
         assert!(m.bytes() <= bytes.len());
         if let Matrix::Quantised(w) = m {
             black_box(w.as_bytes().iter().fold(0u8, |a, &b| a ^ b));
         }
     };
-    touch(weights.embedding, config.vocabulary, config.hidden);
-    touch(weights.output, config.vocabulary, config.hidden);
-    if let Some(table) = weights.positions {
-        touch(table, config.context, config.hidden);
-    }
-    if let Some(table) = weights.token_types {
-        touch(table, config.token_types, config.hidden);
-    }
+    let table = |m: Matrix<'_>, rows: usize| {
+        assert_eq!((m.rows(), m.cols()), (rows, config.hidden));
+        touch(m);
+    };
+    table(weights.embedding, config.vocabulary);
+    table(weights.output, config.classifier.as_ref().map_or(config.vocabulary, |of| of.labels));
+    weights.positions.into_iter().for_each(|m| table(m, config.context));
+    weights.token_types.into_iter().for_each(|m| table(m, config.token_types));
     for l in &weights.layers {
-        let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        touch(l.q, queries, config.hidden);
-        touch(l.k, keys, config.hidden);
-        touch(l.v, keys, config.hidden);
-        touch(l.output, config.hidden, queries);
-        if let Some(network) = l.feed_forward {
-            if let Some(gate) = network.gate {
-                touch(gate, config.intermediate, config.hidden);
-            }
-            touch(network.up, config.intermediate, config.hidden);
-            touch(network.down, config.hidden, config.intermediate);
-        }
+        [l.q, l.k, l.v, l.output].into_iter().for_each(touch);
+        l.feed_forward.iter().flat_map(|network| network.matrices()).for_each(touch);
         if let (Some(weights), Some(e)) = (&l.experts, config.experts) {
-            touch(weights.router, e.count, config.hidden);
+            table(weights.router, e.count);
             assert_eq!(weights.each.len(), e.count);
-            for network in &weights.each {
-                touch(network.gate, e.intermediate, config.hidden);
-                touch(network.up, e.intermediate, config.hidden);
-                touch(network.down, config.hidden, e.intermediate);
-            }
+            weights.matrices().for_each(touch);
+        }
+        if let Some(of) = &l.latent {
+            of.query.iter().chain(&of.keys).chain(&of.values).copied().for_each(touch);
         }
         let norms = l.attention_norm.iter().chain(&l.ffn_norm);
         let both = l.attention_sum_norm.iter().chain(&l.ffn_sum_norm).flat_map(|norm| [&norm.weight, &norm.bias]);
