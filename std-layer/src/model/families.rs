@@ -154,6 +154,15 @@ const DEEPSEEK2: Family = Family {
 };
 /// Layer norms with biases.
 const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
+/// Biases of all matrices of layers, and networks without a gate.
+const BIASED: Family = Family {
+    gated: false,
+    up_bias: true,
+    down_bias: true,
+    attention_bias: true,
+    attention_output_bias: true,
+    ..LAYER_NORMS
+};
 /// Embeddings of positions instead of rotations.
 const GPT2: Family = Family {
     architecture: Architecture::Gpt2,
@@ -161,14 +170,9 @@ const GPT2: Family = Family {
     checkpoints: &["gpt2"],
     pairs: None,
     gate: Gate::GeluTanh,
-    gated: false,
     fused_qkv: true,
-    up_bias: true,
-    down_bias: true,
-    attention_bias: true,
-    attention_output_bias: true,
     position_embeddings: true,
-    ..LAYER_NORMS
+    ..BIASED
 };
 const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
@@ -478,12 +482,7 @@ static FAMILIES: [Family; 62] = [
         gguf: "starcoder2",
         checkpoints: &["starcoder2"],
         gate: Gate::GeluTanh,
-        gated: false,
-        up_bias: true,
-        down_bias: true,
-        attention_bias: true,
-        attention_output_bias: true,
-        ..LAYER_NORMS
+        ..BIASED
     },
     Family {
         architecture: Architecture::StableLm,
@@ -501,27 +500,17 @@ static FAMILIES: [Family; 62] = [
         checkpoints: &["phi"],
         pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
         gate: Gate::GeluTanh,
-        gated: false,
-        up_bias: true,
-        down_bias: true,
         output_bias: true,
-        attention_bias: true,
-        attention_output_bias: true,
         parallel: true,
         shared_norm: true,
-        ..LAYER_NORMS
+        ..BIASED
     },
     Family {
         architecture: Architecture::Jais2,
         gguf: "jais2",
         checkpoints: &["jais2"],
         gate: Gate::ReluSquared,
-        gated: false,
-        up_bias: true,
-        down_bias: true,
-        attention_bias: true,
-        attention_output_bias: true,
-        ..LAYER_NORMS
+        ..BIASED
     },
     GPT2,
     Family {
@@ -536,14 +525,9 @@ static FAMILIES: [Family; 62] = [
         checkpoints: &["gpt_neox"],
         pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
         gate: Gate::Gelu,
-        gated: false,
         fused_qkv: true,
-        up_bias: true,
-        down_bias: true,
-        attention_bias: true,
-        attention_output_bias: true,
         parallel: true,
-        ..LAYER_NORMS
+        ..BIASED
     },
     Family {
         architecture: Architecture::Falcon,

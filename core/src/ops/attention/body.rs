@@ -293,7 +293,7 @@ pub(crate) unsafe fn append_q8_0<P: Prim<f16> + Prim<f32>>(a: &AppendArgs<u8>) {
             unsafe {
                 let scale = scale(places.value_scales(first / SCALE_GROUP));
                 let codes = rounded::<P>(values.add(t * strides[1] + first), n, scale);
-                let to = block.add(places.values() + (place + t) * width(places.values) + first);
+                let to = block.add(places.value_codes() + (place + t) * width(places.values) + first);
                 core::ptr::copy_nonoverlapping(codes.as_ptr().cast(), to, n);
             }
         }

@@ -43,12 +43,12 @@ impl Places {
         self.values.div_ceil(SCALE_GROUP)
     }
     /// The codes of the values.
-    pub(super) const fn values(self) -> usize {
+    pub(super) const fn value_codes(self) -> usize {
         KV_BLOCK * self.dim
     }
     /// The scales of a group of keys.
     pub(super) const fn key_scales(self, group: usize) -> usize {
-        self.values() + KV_BLOCK * width(self.values) + group * KV_BLOCK * size_of::<f16>()
+        self.value_codes() + KV_BLOCK * width(self.values) + group * KV_BLOCK * size_of::<f16>()
     }
     /// The scales of a group of values.
     pub(super) const fn value_scales(self, group: usize) -> usize {
@@ -429,7 +429,8 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
         // Each group prefetches its share.
         let (places, width) = (Places::from(self.0.head), width(self.0.head.values));
-        self.0.values(col, P::LANES, |place| places.values() + place * width + i * SCALE_GROUP * P::LANES)
+        self.0
+            .values(col, P::LANES, |place| places.value_codes() + place * width + i * SCALE_GROUP * P::LANES)
     }
 }
 
@@ -457,7 +458,7 @@ unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const i8; W]) {
         let (block, from, steps) = run(self.positions, i);
         let KvHead { values, .. } = self.blocks.head;
-        let first = Places::from(self.blocks.head).values() + from % KV_BLOCK * width(values) + col;
+        let first = Places::from(self.blocks.head).value_codes() + from % KV_BLOCK * width(values) + col;
         // SAFETY: positions are those of the blocks.
         (from, steps, from_fn(|v| unsafe { self.blocks.at(block).add(first + v * P::LANES).cast() }))
     }

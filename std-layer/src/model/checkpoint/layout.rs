@@ -2,8 +2,10 @@
 
 use rayon::prelude::*;
 
+use super::values::Source;
 use crate::aligned::AlignedVec;
 use crate::gguf::GgmlType;
+use crate::model::Architecture;
 
 /// A matrix as it is stored: its bytes are those of its rows, one behind the other.
 pub(super) struct Whole<'a> {
@@ -45,6 +47,50 @@ pub(super) enum Layout {
     Positions { skipped: usize },
     /// Gate and up as in [`SharedHalves`](Self::SharedHalves); and numbers of heads have one dimension, and the weights of norms of these in so many groups.
     StateSpace { groups: usize },
+}
+
+impl Source<'_> {
+    /// Which matrices are stored in another order than in GGUF files.
+    pub(super) fn layout(&mut self, architecture: Architecture) -> Result<Layout, String> {
+        let size = |key: &str| Ok::<_, String>(self.size(key)?.unwrap_or(0) as usize);
+        Ok(match architecture {
+            // The first Falcon has one head of keys, behind those of queries.
+            Architecture::Falcon if !self.has_groups()? => Layout::Usual,
+            Architecture::InternLm2 | Architecture::GptNeoX | Architecture::Falcon => {
+                let heads = self.size("num_attention_heads")?.unwrap_or(0);
+                let groups = match architecture {
+                    Architecture::GptNeoX => heads,
+                    _ => self.size("num_key_value_heads")?.unwrap_or(heads),
+                };
+                let queries = heads.checked_div(groups).unwrap_or(0) as usize;
+                Layout::Groups { heads: groups as usize, queries, size: self.head_dim()? as usize }
+            }
+            Architecture::Bert => match self.skipped_positions()? {
+                0 => Layout::Usual,
+                skipped => Layout::Positions { skipped: skipped as usize },
+            },
+            Architecture::Gpt2 => Layout::Transposed,
+            Architecture::GraniteMoe => Layout::SharedHalves,
+            Architecture::GraniteHybrid => Layout::StateSpace { groups: size("mamba_n_groups")? },
+            Architecture::NemotronH | Architecture::NemotronHMoe => {
+                Layout::StateSpace { groups: size("n_groups")? }
+            }
+            Architecture::Qwen3VlMoe => Layout::Experts { hidden: size("hidden_size")? },
+            Architecture::Qwen3Next => {
+                let (key_heads, heads) = (size("linear_num_key_heads")?, size("linear_num_value_heads")?);
+                let each = heads.checked_div(key_heads).unwrap_or(0);
+                let value_size = each.saturating_mul(size("linear_value_head_dim")?);
+                Layout::Linear { key_heads, key_size: size("linear_key_head_dim")?, value_size }
+            }
+            _ => self.latent(architecture)?,
+        })
+    }
+
+    /// Whether heads of keys of Falcon stand with those of queries that they serve.
+    pub(super) fn has_groups(&self) -> Result<bool, String> {
+        let first = self.get("model_type").is_some_and(|kind| kind == "RefinedWeb");
+        Ok(self.flag("new_decoder_architecture")?.unwrap_or(first))
+    }
 }
 
 impl Layout {

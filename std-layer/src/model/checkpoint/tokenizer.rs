@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
 use serde_json::Value as Json;
 
 use crate::gguf::{Value, ValueType, Writer};
@@ -257,18 +259,6 @@ fn word_piece(file: &Json, limit: Option<usize>, mut to: Target<'_>) -> Result<(
     Ok(())
 }
 
-/// Bytes in base 64; `None` if something else is among them.
-fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digit = |c: u8| DIGITS.iter().position(|&digit| digit == c).map(|digit| digit as u32);
-    let digits: Option<Vec<u32>> = text.trim_end_matches('=').bytes().map(digit).collect();
-    let quarter = |four: &[u32]| {
-        let all = four.iter().fold(0, |all, digit| all << 6 | digit) << (6 * (4 - four.len()));
-        all.to_be_bytes()[1..four.len()].to_vec()
-    };
-    Some(digits?.chunks(4).flat_map(quarter).collect())
-}
-
 /// The same of unigram models. What is not known of how texts are prepared takes the place of the tokenizer's name.
 fn unigram(file: &Json, limit: Option<usize>, mut to: Target<'_>) -> Result<(), String> {
     const NORMALIZERS: [&str; 4] = ["Precompiled", "Replace", "Strip", "Sequence"];
@@ -317,7 +307,7 @@ fn unigram(file: &Json, limit: Option<usize>, mut to: Target<'_>) -> Result<(), 
     to.list("scores", ValueType::F32, scores.into_iter().map(Value::F32))?;
     to.list("token_type", ValueType::I32, kinds.iter().map(|&kind| Value::I32(kind as i32)))?;
     if let Some(step) = normalizers.iter().find(|step| is(step, "Precompiled")) {
-        let map = step["precompiled_charsmap"].as_str().and_then(bytes_of);
+        let map = step["precompiled_charsmap"].as_str().and_then(|text| STANDARD.decode(text).ok());
         let map = map.ok_or("normalizer.precompiled_charsmap is no text in base 64")?;
         to.list("precompiled_charsmap", ValueType::U8, map.into_iter().map(Value::U8))?;
     }
