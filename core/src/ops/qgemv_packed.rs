@@ -82,9 +82,9 @@ unsafe fn one<P: Prim<f32>>(w: Unit<'_>, x: *const u8, stride: usize, y: &mut [[
             for (m, ((y, u), o)) in y.iter_mut().zip(&mut u).zip(&mut o).enumerate() {
                 let x = &*x.add(m * stride).cast::<Step>().add(s);
                 let mut dots = [[0i32; PANEL_ROWS]; 2];
-                for (i, (codes, x)) in codes.iter().zip(x.q.chunks_exact(4)).enumerate() {
+                for (i, (codes, x)) in codes.iter().zip(x.q.as_chunks::<4>().0).enumerate() {
                     let dots = &mut dots[usize::from(groups == 2 && i >= STEP_COLS / 8)];
-                    for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
+                    for (dot, codes) in dots.iter_mut().zip(codes.as_chunks::<4>().0) {
                         *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
                     }
                 }

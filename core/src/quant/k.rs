@@ -374,7 +374,7 @@ quant_primitive! {
         let [group] = groups;
         let (d, q) = isa.bytes(&group.x);
         let mut bsums = [I16([0; 2]); 16];
-        for (sum, q) in bsums.iter_mut().zip(q.chunks_exact(16)) {
+        for (sum, q) in bsums.iter_mut().zip(q.as_chunks::<16>().0) {
             *sum = I16::new(q.iter().copied().map(i16::from).sum());
         }
         BlockQ8K { d: Single::new(d), qs: q.map(|q| q as u8), bsums }

@@ -94,9 +94,9 @@ pub(crate) unsafe fn tile<P: Prim<f32>>(t: &QTileArgs, rows: usize, kind: PanelK
                 let x = &*t.x.add(s * t.x_step).cast::<Step>().add(m);
                 let cells = &*t.codes.cast::<[[i8; 4 * PANEL_ROWS]; STEP_COLS / 4]>().add(s);
                 let mut dots = [[0i32; PANEL_ROWS]; 2];
-                for (i, (codes, x)) in cells.iter().zip(x.q.chunks_exact(4)).enumerate() {
+                for (i, (codes, x)) in cells.iter().zip(x.q.as_chunks::<4>().0).enumerate() {
                     let dots = &mut dots[usize::from(kind.two_groups && i >= STEP_COLS / 8)];
-                    for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
+                    for (dot, codes) in dots.iter_mut().zip(codes.as_chunks::<4>().0) {
                         *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
                     }
                 }

@@ -90,8 +90,9 @@ pub(crate) fn blocks<S: Search, E: Element, F: EncodeGroups<N, M>, const N: usiz
 ) {
     let mut importance = importance.unwrap_or_default().chunks_exact(N * M).cycle();
     let mut groups = [Group::<N>::EVEN; M];
-    for (x, out) in x.chunks_exact(N * M).zip(out.chunks_exact_mut(size_of::<F::Block>())) {
-        for (group, x) in groups.iter_mut().zip(x.chunks_exact(N)) {
+    let of_blocks = x.as_chunks::<N>().0.as_chunks::<M>().0;
+    for (x, out) in of_blocks.iter().zip(&mut out.chunks_exact_mut(size_of::<F::Block>())) {
+        for (group, x) in groups.iter_mut().zip(x) {
             for (to, from) in group.x.iter_mut().zip(x) {
                 let x = from.to_f32();
                 // A NaN is not at least anything.
@@ -102,7 +103,7 @@ pub(crate) fn blocks<S: Search, E: Element, F: EncodeGroups<N, M>, const N: usiz
             // Relative to the largest, so that no sum overflows. NaN and negative numbers count as 0.
             let valid = |w: &f32| if *w > 0.0 { w.min(f32::MAX) } else { 0.0 };
             let most = importance.iter().map(valid).fold(0.0, f32::max);
-            for (group, importance) in groups.iter_mut().zip(importance.chunks_exact(N)) {
+            for (group, importance) in groups.iter_mut().zip(importance.as_chunks::<N>().0) {
                 for (w, importance) in group.w.iter_mut().zip(importance) {
                     *w = if most > 0.0 { valid(importance) / most } else { 1.0 };
                 }
@@ -168,8 +169,9 @@ pub(crate) fn group_codes<G: Grid, const N: usize, const M: usize>(
 /// lowest bits of the bytes, one code in each.
 pub(crate) fn pack<const BITS: usize, const RUN: usize, const BYTES: usize>(codes: &[u8]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
-    for (codes, bytes) in codes.chunks_exact(8 / BITS * RUN).zip(bytes.chunks_exact_mut(RUN)) {
-        for (e, codes) in codes.chunks_exact(RUN).enumerate() {
+    let mut runs = codes.as_chunks::<RUN>().0.iter();
+    for bytes in bytes.as_chunks_mut::<RUN>().0 {
+        for (e, codes) in runs.by_ref().take(8 / BITS).enumerate() {
             for (byte, code) in bytes.iter_mut().zip(codes) {
                 *byte |= (code & ((1 << BITS) - 1)) << (BITS * e);
             }
