@@ -18,7 +18,7 @@ arm_cpus="cortex-a53 neoverse-n1 max"
 
 # Packages and features of whatever is compiled for this machine without optimisation, and for arm64 Linux: the same
 # ones everywhere, so that nothing is compiled for one part more than for another.
-everything=(--workspace --features gllm-bench/peers,gllm-kernels-std/wgpu-shaders,gllm-kernels-std/rocm)
+everything=(--workspace --features gllm-kernels-std/wgpu-shaders,gllm-kernels-std/rocm)
 # There the core is tested so that sizes that overflow and assertions that fail are panics.
 core_profile=profile.dev.package.gllm-kernels-core
 checked=(--config "$core_profile.overflow-checks=true" --config "$core_profile.debug-assertions=true")
