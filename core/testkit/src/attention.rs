@@ -213,8 +213,9 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
             error += 6.0 * f64::from(f32::EPSILON) * f64::from(cap);
         }
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+        let mut weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
         let total: f64 = weights.iter().sum();
+        weights.iter_mut().for_each(|w| *w /= total);
         // Of exponentials, of the two sums, and of joining pieces.
         let range = scores.iter().map(|s| largest - s).fold(0.0, f64::max);
         let relative = 2.0 * error
@@ -222,9 +223,8 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
             + 4.0 * range * f64::from(f32::EPSILON);
         (0..width)
             .map(|i| {
-                let terms =
-                    || weights.iter().zip(from..end).map(|(w, p)| w / total * self.values[p * width + i]);
-                let (value, magnitudes) = sum(terms());
+                let terms = weights.iter().zip(from..end).map(|(w, p)| w * self.values[p * width + i]);
+                let (value, magnitudes) = sum(terms);
                 (value, relative * magnitudes)
             })
             .collect()
@@ -343,11 +343,11 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
 fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let (mut source, mut report) = (Source::new(31), Report::BOUND);
-    let dims = [16, 35, 64, 100, 80, 256, 1, 120].into_iter().take(3 + effort()).map(KvHead::from);
+    let dims = [16, 35, 64, 100, 80, 256, 1, 120].into_iter().take(2 + 2 * effort()).map(KvHead::from);
     let latent = [(48, 33), (40, 40), (576, 512)].map(|(dim, values)| KvHead { dim, values, latent: true });
     let other = [(40, 33), (24, 70), (192, 128)].map(|(dim, values)| KvHead { dim, values, latent: false });
-    let heads =
-        dims.chain([latent, other].into_iter().flat_map(|heads| heads.into_iter().take(2 + effort().min(1))));
+    let heads = dims
+        .chain([latent, other].into_iter().flat_map(|heads| heads.into_iter().take(1 + 2 * effort().min(1))));
     for (head, positions) in heads.flat_map(|head| [1, 16, 31, 33, 100].map(|n| (head, n))) {
         let (dim, width) = (head.dim, head.values);
         let cache = Cache::<E, C>::new(&k, head, positions, &mut source)?;

@@ -51,7 +51,7 @@ pub fn gemv<E: Element + Sample>(row: &KernelInfo) -> Outcome {
     let lanes = row.level.lanes();
     let mut source = Source::new(7);
     let mut report = Report::BOUND;
-    let mut sizes = vec![(67, long::<E>() / 64), (long::<E>() / 64, 19)];
+    let mut sizes = if effort() > 0 { vec![(67, long::<E>() / 64), (long::<E>() / 64, 19)] } else { vec![] };
     let short = [0, 1, 2, 7, 8, 9, 17];
     let mut across = vec![0, 1, lanes - 1, lanes, lanes + 1, 2 * lanes + 1, 4 * lanes - 1, 127];
     if effort() > 1 {

@@ -97,7 +97,7 @@ impl<T: Copy> Guarded<T> {
         // SAFETY: the pages between the two guards are readable.
         let inner =
             unsafe { std::slice::from_raw_parts(self.memory.as_ptr::<u8>().add(page), size - 2 * page) };
-        let slack = |b: &[u8]| b.iter().all(|&b| b == SLACK);
+        let slack = |b: &[u8]| b.chunks(64).all(|b| *b == [SLACK; 64][..b.len()]);
         slack(&inner[..at - page]) && slack(&inner[end - page..])
     }
 }

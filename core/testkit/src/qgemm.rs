@@ -462,7 +462,8 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     let sizes = [&sizes[..], &[(3, 300), (5, 35)]].concat();
     let (of_level, leads) = (row.name.ends_with(&format!("__{}", row.level)), leads(format)?);
     let sizes = &sizes[..match (effort(), leads) {
-        (0 | 1, _) => 3,
+        (0, _) => 2,
+        (1, _) => 3,
         (_, false) => 4,
         (_, true) => sizes.len(),
     }];

@@ -1,5 +1,7 @@
 //! Keys and values in pages, and attention over them.
 
+use std::sync::LazyLock;
+
 use gllm_kernels_std::core::{bf16, f16};
 use gllm_kernels_std::cuda::{
     Buffer, Capability, Decode, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables,
@@ -8,16 +10,17 @@ use gllm_testkit::data::Source;
 
 use super::{compare, rounding, source, text, trial, Gpu, Outcome, Trials};
 
-/// FP8 E4M3 by its definition.
-fn e4m3(bits: u8) -> f64 {
-    let (e, m) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
-    let magnitude = if e == 0 { m * 2f64.powi(-9) } else { (8.0 + m) * 2f64.powi(e - 10) };
-    if bits & 128 == 0 {
-        magnitude
-    } else {
-        -magnitude
-    }
-}
+/// The magnitudes of FP8 E4M3 by its definition, in order: of the bits from 0 to 126. 127 is NaN.
+static E4M3: LazyLock<[f64; 127]> = LazyLock::new(|| {
+    std::array::from_fn(|bits| {
+        let (e, m) = (bits as i32 >> 3, (bits & 7) as f64);
+        if e == 0 {
+            m * 2f64.powi(-9)
+        } else {
+            (8.0 + m) * 2f64.powi(e - 10)
+        }
+    })
+});
 
 /// What a number is stored as, in units of the scale: the nearest, of two the even one.
 fn stored(format: KvFormat, x: f32) -> f64 {
@@ -25,9 +28,12 @@ fn stored(format: KvFormat, x: f32) -> f64 {
         KvFormat::F16 => f16::from_f32(x).to_f32().into(),
         KvFormat::Bf16 => bf16::from_f32(x).to_f32().into(),
         KvFormat::E4m3 => {
-            let far = |bits: &u8| ((e4m3(*bits) - f64::from(x.abs())).abs(), bits & 1);
-            let nearest = (0..127u8).min_by(|a, b| far(a).partial_cmp(&far(b)).unwrap());
-            e4m3(nearest.unwrap()).copysign(x.into())
+            let x = f64::from(x);
+            let next = E4M3.partition_point(|&magnitude| magnitude < x.abs());
+            let far = |&bits: &usize| ((E4M3[bits] - x.abs()).abs(), bits & 1);
+            let both = next.saturating_sub(1)..=next.min(126);
+            let nearest = both.min_by(|a, b| far(a).partial_cmp(&far(b)).unwrap());
+            E4M3[nearest.unwrap()].copysign(x)
         }
         KvFormat::F32 => x.into(),
         KvFormat::Q8_0 => unreachable!("whole models alone write it"),
