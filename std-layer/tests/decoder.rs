@@ -81,9 +81,12 @@ fn kinds_that_lack_a_part_are_passed_over() {
 fn texts_end_where_positions_do() {
     let model = Tiny::new("gpt2", None).open();
     let longest = model.config().longest.unwrap();
-    let options = Options { max_tokens: Some(longest + 1), ..exact() };
+    // A step of all tokens is refused before any is computed.
+    let options = Options { max_tokens: Some(longest + 1), chunk: longest + 1, ..exact() };
     let mut generator = generator(&model, 1, options);
-    assert!(generator.logits(&tokens(longest + 1, 97)).is_err());
+    let refused = generator.logits(&tokens(longest + 1, 97)).unwrap_err();
+    let most = BackendError::Cache(CacheError::TooLong { positions: longest + 1, most: longest });
+    assert_eq!(refused, most);
 }
 
 /// A model with divisors of frequencies for short texts and for long ones takes those that its cache needs.

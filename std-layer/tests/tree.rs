@@ -48,12 +48,15 @@ fn drafts_are_their_paths() {
         (&[256, 30], &[16, 17, 64]),
     ];
     let mut seen = [0, 0];
+    // On an emulator some of the models: how they are computed depends on the instruction set in the kernels alone.
     for (i, (tiny, kind)) in models.into_iter().enumerate().step_by(if effort() == 1 { 4 } else { 1 }) {
         let model = tiny.open();
         let mut config = model.config().clone();
         config.alibi = (i >= 7).then_some(8.0);
         let weights = model.weights().unwrap();
-        for (j, &(lengths, sizes)) in rounds.iter().enumerate() {
+        // There each model takes every other one of the rounds.
+        let (skip, step) = if effort() == 1 { (i / 4 % 2, 2) } else { (0, 1) };
+        for (j, &(lengths, sizes)) in rounds.iter().enumerate().skip(skip).step_by(step) {
             let (threads, page_tokens) = [(1, 64), (3, 16), (2, 16), (4, 64)][(i + j) % 4];
             let cache = CacheOptions { kind, page_tokens, sequences: 16, ..CacheOptions::default() };
             let backend = CpuBackend::new(threads).unwrap();
@@ -77,7 +80,7 @@ fn drafts_are_their_paths() {
             assert_eq!(backend.pages(&loaded.kv).free(0), free);
         }
     }
-    assert!(seen.iter().all(|&n| n > 200), "{seen:?}");
+    assert!(seen.iter().all(|&n| n > 100), "{seen:?}");
 }
 
 /// On the fast path a chain has the bits of an ordinary run; other trees are as close to the exact logits as these are.
