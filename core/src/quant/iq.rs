@@ -176,7 +176,7 @@ quant_primitive! {
         }
         codes<B>(b, i, indices) => {
             // Indices have 11 bits.
-            let entry = |k: usize| entry(&IQ1_EIGHTS, indices[(i / 8 + k) % 32]);
+            let entry = |k: usize| entry(&IQ1_EIGHTS, indices[i / 8 + k]);
             let delta = B::splat(iq1_s_delta(b.qh[i / 32 % 8]) as u8);
             B::words64([0, 1, 2, 3].each(entry)).add(delta)
         },
@@ -242,7 +242,7 @@ quant_primitive! {
         codes<B>(_b, i, ready) => {
             let (indices, negative) = ready;
             // Indices have 11 bits.
-            let entry = |k: usize| entry(&IQ1_EIGHTS, indices[(i / 8 + k) % 32]);
+            let entry = |k: usize| entry(&IQ1_EIGHTS, indices[i / 8 + k]);
             let delta = B::spread(negative.as_ptr().add(i / 8)).or(B::splat(1));
             B::words64([0, 1, 2, 3].each(entry)).add(delta)
         },
@@ -395,7 +395,7 @@ quant_primitive! {
         }
         codes<B>(b, i, indices) => {
             // Indices have 10 bits.
-            let entry = |k: usize| entry(&IQ2_S_GRID, indices[(i / 8 + k) % 32]);
+            let entry = |k: usize| entry(&IQ2_S_GRID, indices[i / 8 + k]);
             let signs: [u32; 8] = words(&b.signs);
             B::words64([0, 1, 2, 3].each(entry)).negate(signs[i / 32 % 8])
         },
