@@ -18,6 +18,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import TokenType
 
+from reference import ENCODERS as WITH_NORMS_IN_FRONT
 from reference import UNGATED, Model
 
 GEMMA4 = dict(
@@ -332,6 +333,21 @@ TESTS = {
             "rope.scaling.yarn_log_multiplier": 0.1,
         },
     ),
+    # Encoders like decoders; of the first, texts are multiplied with two matrices more.
+    "tiny-gemma-embedding": dict(
+        architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}
+    ),
+    "tiny-modern-bert": dict(
+        architecture="modern-bert", layers=5, kv_heads=4, tied=True, keys={"attention.sliding_window": 8, "rope.freq_base_swa": 10000.0, "pooling_type": 2}
+    ),
+    # As in the smallest of Granite's.
+    "tiny-modern-bert-silu": dict(
+        architecture="modern-bert",
+        layers=4,
+        kv_heads=4,
+        tied=True,
+        keys={"attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "hidden_activation": "silu", "pooling_type": 1},
+    ),
 }
 # Encoders: one of each kind, with all that files of it may have.
 ENCODERS = {
@@ -359,7 +375,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "modern-bert": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -379,6 +395,8 @@ KEYS = {
         "expert_weights_scale": 2.5,
         "expert_gating_func": 2,
     },
+    "gemma-embedding": {"attention.sliding_window": 512, "pooling_type": 1},
+    "modern-bert": {"attention.sliding_window": 128, "rope.freq_base_swa": 10000.0, "pooling_type": 1},
     "lfm2": {"shortconv.l_cache": 3},
     "lfm2moe": {"shortconv.l_cache": 3, "leading_dense_block_count": 2, "expert_gating_func": 2},
 }
@@ -471,7 +489,7 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `two_norms`: attention and the network, which take the same, have a norm each. `local`: of Gemma 4,
@@ -480,7 +498,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     layers have attention, where the others have a convolution instead, or a state space. `latent`: of latent attention the rank of queries, if they are two products, that of keys and values, and the elements of a
     head's query that are not rotated, of those that are, and of its result.
     `space`: of layers that are a state space, where others have attention: heads of keys and of values, and the elements of each. `pattern`: of each layer whether it
-    is a state space (M), attention (*) or a network (F), where it is one of them alone."""
+    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with."""
     m = Writer(path, architecture, seed)
     rotated, values = int(part * head_dim), head_dim
     if latent:
@@ -545,6 +563,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         told["embedding_length_per_layer_input"] = 0
     for key, value in told.items():
         m.key(key, value)
+    if architecture in WITH_NORMS_IN_FRONT:
+        m.file.add_causal_attention(False)
     m.tokenizer(vocabulary)
     if labels:
         m.file.add_pooling_type(gguf.PoolingType.RANK)
@@ -565,7 +585,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if local:
         # A quarter of a head turns; the divisors of the other frequencies are as in Gemma's files.
         m.file.add_tensor("rope_freqs.weight", np.where(np.arange(rotated // 2) < rotated // 8, 1, 1e30).astype(np.float32))
-    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2") + GPT2, architecture in ("phi3", "chatglm", "glm4")
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "modern-bert") + GPT2, architecture in ("phi3", "chatglm", "glm4", "modern-bert")
 
     def norm(name):
         m.vector(name + ".weight", width, 1)
@@ -577,7 +597,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         is_local = local and windowed[i]
         own_heads, own_dim = local if is_local else (kv_heads, head_dim)
         queries, keys = heads * own_dim, own_heads * own_dim
-        if architecture not in ("olmo2", "exaone4"):
+        if architecture not in ("olmo2", "exaone4") and not (architecture == "modern-bert" and i == 0):
             norm(layer + "attn_norm")
         if two_norms:
             norm(layer + "attn_norm_2")
@@ -607,7 +627,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
             whole = architecture in WHOLE_NORMS
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1
@@ -619,7 +639,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             m.vector(layer + "attn_k_norm.weight", (kv_heads, head_dim), 1)
         if local:
             m.vector(layer + "layer_output_scale.weight", 1, 0.7)
-        if architecture in ("gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"):
+        if architecture in ("gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
@@ -679,6 +699,13 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             for name in ("enorm", "hnorm", "shared_head_norm"):
                 m.vector(f"{layer}nextn.{name}.weight", width, 1)
     norm("token_embd_norm" if architecture.startswith("lfm2") else "output_norm")
+    if architecture == "modern-bert":
+        norm("token_embd_norm")
+    if dense:
+        for key, value in (("2_feat_in", width), ("2_feat_out", dense), ("3_feat_in", dense), ("3_feat_out", width)):
+            m.key(f"dense_{key}", value)
+        m.matrix("dense_2.weight", dense, width, kind("dense_2", 0))
+        m.matrix("dense_3.weight", width, dense, kind("dense_3", 0))
     if per_layer:
         m.matrix("per_layer_token_embd.weight", vocabulary, size * layers, kind("token_embd", 0))
         m.matrix("per_layer_model_proj.weight", size * layers, width, kind("per_layer_model_proj", 0))
@@ -818,8 +845,11 @@ def write_tests(folder):
         write(path, seed, kinds, **shape)
         tokens = [1] + [(7 * i * i + 13 * seed + 3) % 320 for i in range(1, TEST_TOKENS)]
         model = Model(path)
-        logits = [[float(f"{x:.7g}") for x in row] for row in model.logits(tokens)]
-        truth = {"tokens": tokens, "logits": logits} | ({"score": model.score(tokens)} if "labels" in shape else {})
+        if model.architecture in WITH_NORMS_IN_FRONT:
+            truth = {"tokens": tokens, "embedding": [float(f"{x:.7g}") for x in model.embedding(tokens)]}
+        else:
+            logits = [[float(f"{x:.7g}") for x in row] for row in model.logits(tokens)]
+            truth = {"tokens": tokens, "logits": logits} | ({"score": model.score(tokens)} if "labels" in shape else {})
         (folder / f"{name}.json").write_text(json.dumps(truth, separators=(",", ":")))
 
 
@@ -851,7 +881,7 @@ def main():
         p.error(f"{a.architecture} needs --experts")
     kinds = by_role(a.layers)[a.weights]
     keys = KEYS.get(a.architecture)
-    kv_heads = max(1, heads // 8)
+    kv_heads = heads if a.architecture == "modern-bert" else max(1, heads // 8)
     # As wide as the model, and twice as wide for values.
     linear = (a.dim // 128, a.dim // 64, 128) if a.architecture in HYBRID else None
     local = (kv_heads, 64) if a.architecture == "gemma4" else None
@@ -861,8 +891,9 @@ def main():
     space = (max(1, a.dim // 512), a.dim // 32, 128, 64) if pattern or a.architecture == "granitehybrid" else None
     # As llama.cpp expects it.
     each = a.architecture == "command-r" and a.layers >= 64
+    dense = 4 * a.dim if a.architecture == "gemma-embedding" else None
     latent = (a.dim // 4, 512, 128, 64, 128) if a.architecture in LATENT else None
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, keys=keys)
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, dense=dense, keys=keys)
 
 
 main()

@@ -65,7 +65,9 @@ NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "graniteh
 # softmax, 2 is sigmoid.
 DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
 # Of so many layers the last one sees all positions, and the others those of a window.
-PERIODS = {"gemma4": 6, "gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
+PERIODS = {"gemma4": 6, "gemma3": 6, "gemma-embedding": 6, "modern-bert": 3, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
+# Encoders with norms in front of attention and networks, as decoders have them. Windows are half as long on each side.
+ENCODERS = ("gemma-embedding", "modern-bert")
 # Attention and the feed-forward network take the same numbers.
 PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
@@ -119,16 +121,17 @@ class Model:
         if self.architecture not in PERIODS:
             return self.architecture == "phi3"
         period = self.get("attention.sliding_window_pattern", PERIODS[self.architecture])
-        by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period < period - 1
+        other = 0 if self.architecture == "modern-bert" else period - 1 if isinstance(period, int) else None
+        by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period != other
         return self.window > 0 and by_period
 
     def frequencies(self, local, positions):
         """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
         dims = self.get("rope.dimension_count", self.head_dim)
-        local = local and self.architecture in ("gemma3", "gemma4", "olmo2")  # The others rotate alike in all layers.
-        base = 10000.0 if local and self.gemma else self.get("rope.freq_base", 10000.0)
-        if local and self.architecture == "gemma4":
-            dims, base = self.get("rope.dimension_count_swa", dims), self.get("rope.freq_base_swa", base)
+        local = local and self.architecture in ("gemma3", "gemma4", "olmo2") + ENCODERS  # The others rotate alike in all layers.
+        base = self.get("rope.freq_base", 10000.0)
+        if local:
+            dims, base = self.get("rope.dimension_count_swa", dims), self.get("rope.freq_base_swa", 10000.0 if self.gemma or self.architecture in ENCODERS else base)
         i = np.arange(dims // 2)
         f = base ** (-2.0 * i / dims)
         if local:
@@ -218,6 +221,15 @@ class Model:
 
     def embedding(self, tokens):
         """The row of a text."""
+        x = self.rows(tokens) if self.architecture in ENCODERS else self.encoded(tokens)
+        x = x.astype(np.float64)
+        row = {1: x.mean(0), 2: x[0], 3: x[-1]}[self.get("pooling_type")]
+        for name in ("dense_2.weight", "dense_3.weight"):
+            row = row if self.weight(name) is None else self.weight(name) @ row
+        return (row / np.sqrt((row * row).sum())).astype("<f4")
+
+    def encoded(self, tokens):
+        """The rows of the tokens of an encoder of BERT's kind."""
         x = self.weight("token_embd.weight")[np.asarray(tokens)]
         if self.weight("token_types.weight") is not None:
             x = x + self.weight("token_types.weight")[0]
@@ -226,9 +238,7 @@ class Model:
         x = layer_norm(x, self.weight("token_embd_norm.weight"), self.weight("token_embd_norm.bias"), self.eps)
         for layer in range(self.layers):
             x = self.encoder_layer(x, layer)
-        x = x.astype(np.float64)
-        row = {1: x.mean(0), 2: x[0], 3: x[-1]}[self.get("pooling_type")]
-        return (row / np.sqrt((row * row).sum())).astype("<f4")
+        return x
 
     def linear_attention(self, x, layer):
         """The gated delta rule: each head of values keeps a matrix, to which each token adds."""
@@ -402,6 +412,8 @@ class Model:
         distance = np.arange(n)[:, None] - np.arange(n)
         window = self.window if local else 0
         hidden = (distance < 0) | (distance >= window if window else False)
+        if self.architecture in ENCODERS:
+            hidden = np.abs(distance) > (window // 2 if window else n)
         scores = np.where(hidden, -np.inf, scores)
         sinks = self.weight(f"blk.{layer}.attn_sinks.weight")
         if sinks is not None:
@@ -426,6 +438,8 @@ class Model:
         def gated(gate, up):
             if self.gpt_oss:
                 return clamped_swiglu(gate, up)
+            if self.architecture == "modern-bert" and self.get("hidden_activation") != "silu":
+                return gelu_erf(gate) * up
             return (gelu if self.gemma else silu)(gate) * up
 
         def network(x, matrices, biases=(0, 0, 0)):
@@ -493,12 +507,15 @@ class Model:
                 y[row] += np.float32(f) * network(x[row], [None if w is None else w[e] for w in matrices], own)
         return y if experts_norm is None else beside + self.normed(y, f"blk.{layer}.post_ffw_norm_2")
 
-    def logits(self, tokens):
+    def rows(self, tokens):
+        """What the output matrix multiplies."""
         embedding = self.weight("token_embd.weight")
         x = embedding[np.asarray(tokens)]
         x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma else 1))
         if self.weight("position_embd.weight") is not None:
             x = x + self.weight("position_embd.weight")[: len(tokens)]
+        if self.architecture == "modern-bert":
+            x = self.normed(x, "token_embd_norm")
         per_layer = self.get("embedding_length_per_layer_input", 0)
         if per_layer:
             shape = (len(x), self.layers, per_layer)
@@ -533,10 +550,11 @@ class Model:
                 x = x + normed(y @ self.weight(f"blk.{layer}.proj.weight").T, "post_norm")
             scale = self.weight(f"blk.{layer}.layer_output_scale.weight")
             x = x if scale is None else x * scale
-        scale = self.get("logit_scale", 1.0)
-        last = "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm"
-        bias = self.weight("output.bias")
-        y = (self.normed(x, last) @ self.output().T + (0 if bias is None else bias)) * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
+        return self.normed(x, "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm")
+
+    def logits(self, tokens):
+        scale, bias = self.get("logit_scale", 1.0), self.weight("output.bias")
+        y = (self.rows(tokens) @ self.output().T + (0 if bias is None else bias)) * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 
     def output(self):

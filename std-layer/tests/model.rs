@@ -17,8 +17,8 @@ use std::io::Write;
 use std::path::Path;
 
 use draft::{
-    architectures, has_network_layers, has_positions, has_whole_norms, is_deepseek, is_encoder, is_hybrid,
-    is_latent, is_lfm2, is_mixture, is_space, layer_norms, Draft,
+    architectures, has_network_layers, has_positions, has_residual_norms, has_whole_norms, is_deepseek,
+    is_encoder, is_hybrid, is_latent, is_lfm2, is_mixture, is_space, layer_norms, Draft,
 };
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
@@ -118,10 +118,10 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.logit_scale, 1.0);
         }
         let gate = match name {
-            "gemma" | "gemma2" | "gemma3" | "gemma4" => Gate::GeluTanh,
+            "gemma" | "gemma2" | "gemma3" | "gemma-embedding" | "gemma4" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
             "starcoder2" | "phi2" | "gpt2" | "starcoder" => Gate::GeluTanh,
-            "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
+            "bert" | "jina-bert-v2" | "modern-bert" | "gptneox" | "falcon" => Gate::Gelu,
             "nemotron" | "arcee" | "jais2" | "nemotron_h" | "nemotron_h_moe" => Gate::ReluSquared,
             _ => Gate::Silu,
         };
@@ -130,12 +130,17 @@ fn every_architecture_has_its_configuration() {
         let (encoder, bert, jina) = (is_encoder(name), name == "bert", name == "jina-bert-v2");
         let (layer_norms, norm_biases) = layer_norms(name);
         let kind = if layer_norms { Norm::Layer } else { Norm::Rms };
-        assert_eq!((c.causal, c.residual_norms, c.norm), (!encoder, encoder, kind));
-        let input_norms = !encoder && !is(&["exaone4", "olmo2"]);
+        let (residual_norms, modern) = (has_residual_norms(name), name == "modern-bert");
+        assert_eq!((c.causal, c.residual_norms, c.norm), (!encoder, residual_norms, kind));
+        assert_eq!((c.embedding_norm, c.dense), (residual_norms || modern, None));
+        let input_norms = !residual_norms && !is(&["exaone4", "olmo2"]);
         assert_eq!((c.norm_biases, c.input_norms), (norm_biases, input_norms), "{name}");
         let shared_norm = is(&["cohere2", "command-r", "falcon", "phi2"]);
         assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
-        assert_eq!((c.position_embeddings, c.token_types), (bert || positions, if encoder { 2 } else { 0 }));
+        assert_eq!(
+            (c.position_embeddings, c.token_types),
+            (bert || positions, if residual_norms { 2 } else { 0 })
+        );
         let biased = positions || is(&["starcoder2", "gptneox", "phi2", "jais2"]);
         assert_eq!(c.longest, positions.then_some(128));
         assert_eq!(c.output_bias, name == "phi2");
@@ -149,8 +154,9 @@ fn every_architecture_has_its_configuration() {
         let qk_norm = has_whole_norms(name)
             || name.starts_with("qwen3")
             || lfm2
-            || is(&["gemma3", "gemma4", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"]);
-        let post_norms = is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]);
+            || is(&["gemma3", "gemma-embedding", "gemma4", "exaone4", "bailingmoe2", "dots1"])
+            || is(&["hunyuan-dense", "hunyuan-moe"]);
+        let post_norms = is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, has_whole_norms(name));
         let behind = name.starts_with("hunyuan");
@@ -221,6 +227,13 @@ fn every_architecture_has_its_configuration() {
             let global = Layer { scale: Some(1.0), ..Layer::default() };
             let local = Layer { window: Some(8), rope: 1, ..global };
             assert_eq!(c.layer, [local, local, local, local, local, global, local]);
+        } else if name == "gemma-embedding" || modern {
+            // Half a window on each side; of each period the last layer sees all, or the first.
+            assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
+            let sees_all = |i: usize| if modern { i % 3 == 0 } else { i == 5 };
+            let local = Layer { window: Some(5), rope: 1, ..Layer::default() };
+            let layers: Vec<_> = (0..7).map(|i| if sees_all(i) { Layer::default() } else { local }).collect();
+            assert_eq!(c.layer, layers);
         } else if name == "smollm3" {
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let ropes: Vec<_> = c.layer.iter().map(|layer| layer.rope).collect();
@@ -268,7 +281,7 @@ fn weights_have_the_shapes_of_the_configuration() {
         let table = |m: &Option<Matrix<'_>>| m.as_ref().map(|m| (m.rows(), m.cols()));
         assert_eq!(table(&w.positions), c.position_embeddings.then_some((128, 32)));
         assert_eq!(table(&w.token_types), normed.then_some((2, 32)));
-        assert_eq!(both(&w.embedding_norm), normed.then_some((32, 32)));
+        assert_eq!(both(&w.embedding_norm), c.embedding_norm.then_some((32, 32)));
         assert_eq!(w.layers.len(), 7);
         for (i, l) in w.layers.iter().enumerate() {
             let shape = |m: Matrix<'_>| (m.rows(), m.cols());
@@ -326,10 +339,13 @@ fn weights_have_the_shapes_of_the_configuration() {
             let selection = l.experts.as_ref().and_then(|of| of.selection_bias.as_ref()).map(Vec::len);
             assert_eq!(selection, only(l.experts.is_some() && c.experts.unwrap().selection_bias, 4));
             let own = c.input_norms && !c.shared_norm && !c.layer[i].without_network;
-            assert_eq!([&l.attention_norm, &l.ffn_norm].map(len), [only(c.input_norms, 32), only(own, 32)]);
+            assert_eq!(
+                [&l.attention_norm, &l.ffn_norm].map(len),
+                [only(c.norms_input(i), 32), only(own, 32)]
+            );
             // Without biases, they are zeros.
             let centred = c.norm == Norm::Layer && !normed;
-            assert_eq!(len(&l.attention_norm_bias), only(centred, 32));
+            assert_eq!(len(&l.attention_norm_bias), only(centred && c.norms_input(i), 32));
             assert_eq!(len(&l.ffn_norm_bias), only(centred && own, 32));
             let of_heads = if c.qk_norm_whole { [64, 32] } else { [c.heads_of(i).dim; 2] };
             assert_eq!(

@@ -13,12 +13,10 @@ fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendErr
 
 /// Refuses models with parts that kernels for GPUs do not have.
 fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
-    let windows = !config.causal && config.windows() != [None];
     let positions = config.causal && config.position_embeddings;
     let groups = config.experts.and_then(|experts| experts.groups).map_or(0, |groups| groups.count);
     refuse([
         (groups > 32, format!("{groups} groups of experts on a GPU: there may be 32")),
-        (windows, "windows of attention that sees the whole text on a GPU".to_owned()),
         (positions, "embeddings of positions in a decoder on a GPU".to_owned()),
     ])
 }

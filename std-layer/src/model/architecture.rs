@@ -38,6 +38,8 @@ pub enum Architecture {
     Gemma2,
     /// Gemma 3.
     Gemma3,
+    /// EmbeddingGemma.
+    GemmaEmbedding,
     /// Gemma 4.
     Gemma4,
     /// Phi 3, 3.5 and 4, but for mixtures of experts.
@@ -126,6 +128,8 @@ pub enum Architecture {
     Bert,
     /// Encoders of Nomic: BERT with rotations and gates.
     NomicBert,
+    /// ModernBERT, and encoders like it of Granite and GTE.
+    ModernBert,
     /// Encoders of Jina: BERT with linear biases of attention and gates.
     JinaBertV2,
 }

@@ -165,7 +165,7 @@ pub struct KvHeads {
 pub struct Layer {
     /// Whether it has the model's [`Recurrence`] in place of attention. Then it has no window, and no position embedding.
     pub recurrent: bool,
-    /// How many positions a query sees, its own included; `None`: all before it.
+    /// How many positions a query sees, its own included; `None`: all before it. In encoders as many behind it, too: those at a distance below this number.
     pub window: Option<usize>,
     /// Index in [`Config::ropes`].
     pub rope: usize,
@@ -216,13 +216,14 @@ pub struct Layer {
 /// Some models multiply what layers add: `x = x + r a`, `x = x + r f`. For them `embedding_scale` is divided by `r`, and `norm_eps` by `r^2`: then the stream
 /// is `x / r`, whose norms are those of `x`.
 ///
-/// An *encoder* sees the whole text with each of its tokens (`causal` is false), and gives a row for each token, but no logits. Its layers are `residual_norms`:
+/// An *encoder* sees the whole text with each of its tokens (`causal` is false), or what is within a window on both sides of it, and gives a row for each token, but no
+/// logits. Layers that have `residual_norms` are
 /// ```text
 /// a = output(s v)          as above, of q, k, v = linear(x);   x = norm(x + a)
 /// f = ffn(x)                                                   x = norm(x + f)
 /// ```
-/// In front of the first `x = norm(embedding[token] * embedding_scale + token_type[0] + position_embedding[position])`, of which
-/// models have the second and third summand if they say so.
+/// In front of the first `x = embedding[token] * embedding_scale + token_type[0] + position_embedding[position]`, of which
+/// models have the second and third summand if they say so; `x = norm(x)` with an `embedding_norm`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -272,8 +273,10 @@ pub struct Config {
     pub parallel: bool,
     /// Whether they share the norm of what they take.
     pub shared_norm: bool,
-    /// Whether the residual stream itself is normed, behind the embedding and behind each sum. Then there are no other norms but those of heads.
+    /// Whether the residual stream itself is normed behind each sum. Then there are no other norms but that of the embedding, and those of heads.
     pub residual_norms: bool,
+    /// Whether the residual stream itself is normed behind the embedding. The attention of the first layer takes it without another norm then.
+    pub embedding_norm: bool,
     /// The epsilon that norms add to the mean of squares.
     pub norm_eps: f32,
     /// That of norms within recurrent layers, which are not of the residual stream.
@@ -341,6 +344,8 @@ pub struct Config {
     pub tied_embeddings: bool,
     /// How the model makes one row of a text, if it was made for that.
     pub pooling: Option<Pooling>,
+    /// Elements between the two matrices that the row of a text is multiplied with, one after the other, before its length becomes 1, if there are such matrices.
+    pub dense: Option<usize>,
     /// What the output matrix is in a model that ranks texts.
     pub classifier: Option<Classifier>,
     /// The position embeddings that layers use.
@@ -387,6 +392,11 @@ impl Config {
         } else {
             dim
         }
+    }
+
+    /// Whether what the attention of a layer takes has a norm of its own.
+    pub fn norms_input(&self, layer: usize) -> bool {
+        self.input_norms && !(layer == 0 && self.embedding_norm)
     }
 
     /// What it would be if all layers had the sizes of this one.

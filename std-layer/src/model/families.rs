@@ -3,7 +3,7 @@
 use gllm_kernels_core::RopePairing;
 
 use super::architecture::{Architecture, Gate, Scoring};
-use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows};
+use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows, Without};
 
 impl Architecture {
     /// Every architecture.
@@ -39,6 +39,8 @@ const DECODER: Family = Family {
     gguf: "llama",
     checkpoints: &[],
     encoder: false,
+    residual_norms: false,
+    embedding_norm: false,
     pairs: Some(HALVES),
     rotation_is_trained: false,
     unrotated_period: None,
@@ -126,6 +128,22 @@ const GEMMA: Family = Family {
     norms_lack_one: true,
     ..DECODER
 };
+const GEMMA3: Family = Family {
+    architecture: Architecture::Gemma3,
+    gguf: "gemma3",
+    checkpoints: &["gemma3_text"],
+    // Local layers keep the frequencies of the first stage of the training.
+    windows: Windows::Periodic {
+        period: 6,
+        without: Without::Last,
+        usual: Window::None,
+        rotation: LocalRotation::Unscaled(Some(10_000.0)),
+    },
+    qk_norm: true,
+    post_norms: true,
+    scores_by_width: Some(62),
+    ..GEMMA
+};
 const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
 const COHERE: Family = Family {
     architecture: Architecture::CommandR,
@@ -174,10 +192,11 @@ const GPT2: Family = Family {
     position_embeddings: true,
     ..BIASED
 };
-const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
+const ENCODER: Family =
+    Family { encoder: true, residual_norms: true, embedding_norm: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 62] = [
+static FAMILIES: [Family; 64] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -240,25 +259,25 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::Gemma2,
         gguf: "gemma2",
         checkpoints: &["gemma2"],
-        windows: Windows::Periodic { period: 2, usual: Window::Size(4096), rotation: LocalRotation::Same },
+        windows: Windows::Periodic {
+            period: 2,
+            without: Without::Last,
+            usual: Window::Size(4096),
+            rotation: LocalRotation::Same,
+        },
         post_norms: true,
         scores_by_width: Some(46),
         ..GEMMA
     },
+    GEMMA3,
     Family {
-        architecture: Architecture::Gemma3,
-        gguf: "gemma3",
-        checkpoints: &["gemma3_text"],
-        // Local layers keep the frequencies of the first stage of the training.
-        windows: Windows::Periodic {
-            period: 6,
-            usual: Window::None,
-            rotation: LocalRotation::Unscaled(Some(10_000.0)),
-        },
-        qk_norm: true,
-        post_norms: true,
-        scores_by_width: Some(62),
-        ..GEMMA
+        architecture: Architecture::GemmaEmbedding,
+        gguf: "gemma-embedding",
+        // Told by what a configuration of Gemma 3 says.
+        checkpoints: &[],
+        encoder: true,
+        scores_by_width: None,
+        ..GEMMA3
     },
     Family {
         architecture: Architecture::Gemma4,
@@ -268,6 +287,7 @@ static FAMILIES: [Family; 62] = [
         // Layers without windows have frequencies that are divided, most of them so far that nothing turns.
         windows: Windows::Periodic {
             period: 6,
+            without: Without::Last,
             usual: Window::Needed,
             rotation: LocalRotation::Unscaled(Some(10_000.0)),
         },
@@ -438,7 +458,12 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::Exaone4,
         gguf: "exaone4",
         checkpoints: &["exaone4"],
-        windows: Windows::Periodic { period: 4, usual: Window::None, rotation: LocalRotation::Alone },
+        windows: Windows::Periodic {
+            period: 4,
+            without: Without::Last,
+            usual: Window::None,
+            rotation: LocalRotation::Alone,
+        },
         input_norms: false,
         qk_norm: true,
         post_norms: true,
@@ -450,6 +475,7 @@ static FAMILIES: [Family; 62] = [
         checkpoints: &["olmo2", "olmo3"],
         windows: Windows::Periodic {
             period: 4,
+            without: Without::Last,
             usual: Window::None,
             rotation: LocalRotation::Unscaled(None),
         },
@@ -473,7 +499,12 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::Cohere2,
         gguf: "cohere2",
         checkpoints: &["cohere2"],
-        windows: Windows::Periodic { period: 4, usual: Window::Needed, rotation: LocalRotation::Alone },
+        windows: Windows::Periodic {
+            period: 4,
+            without: Without::Last,
+            usual: Window::Needed,
+            rotation: LocalRotation::Alone,
+        },
         ..COHERE
     },
     COHERE,
@@ -570,7 +601,12 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::GptOss,
         gguf: "gpt-oss",
         checkpoints: &["gpt_oss"],
-        windows: Windows::Periodic { period: 2, usual: Window::Needed, rotation: LocalRotation::Same },
+        windows: Windows::Periodic {
+            period: 2,
+            without: Without::Last,
+            usual: Window::Needed,
+            rotation: LocalRotation::Same,
+        },
         experts: Mixture::Biased,
         gate: Gate::ClampedSwiglu,
         attention_bias: true,
@@ -597,6 +633,22 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::NomicBert,
         gguf: "nomic-bert",
         checkpoints: &["nomic_bert"],
+        fused_qkv: true,
+        ..ENCODER
+    },
+    Family {
+        architecture: Architecture::ModernBert,
+        gguf: "modern-bert",
+        checkpoints: &["modernbert"],
+        residual_norms: false,
+        windows: Windows::Periodic {
+            period: 3,
+            without: Without::First,
+            usual: Window::None,
+            rotation: LocalRotation::Unscaled(Some(10_000.0)),
+        },
+        gate: Gate::Gelu,
+        fused_gate_up: true,
         fused_qkv: true,
         ..ENCODER
     },

@@ -12,6 +12,10 @@ pub(super) struct Family {
     /// `model_type` in checkpoints, if they are supported.
     pub(super) checkpoints: &'static [&'static str],
     pub(super) encoder: bool,
+    /// Whether the residual stream itself is normed, and nothing else.
+    pub(super) residual_norms: bool,
+    /// Whether it is normed behind the embedding, in place of the first norm in front of attention.
+    pub(super) embedding_norm: bool,
     /// Which elements of a head are rotated together; `None` if none are.
     pub(super) pairs: Option<Pairs>,
     /// Whether nothing is rotated where a file says that scaled frequencies were not trained with.
@@ -96,8 +100,15 @@ pub(super) enum Windows {
     No,
     /// All, if the file has a window.
     All,
-    /// All but the last one of each period.
-    Periodic { period: u64, usual: Window, rotation: LocalRotation },
+    /// All but one of each period: the first, or the last.
+    Periodic { period: u64, without: Without, usual: Window, rotation: LocalRotation },
+}
+
+/// Which layer of a period has no window.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Without {
+    First,
+    Last,
 }
 
 /// How layers with a window rotate.

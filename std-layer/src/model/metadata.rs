@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::family::{Family, LocalRotation, Recurrent, Window, Windows};
+use super::family::{Family, LocalRotation, Recurrent, Window, Windows, Without};
 use super::heads::Heads;
 use super::keys::{Metadata, LARGEST};
 use super::mixture::Networks;
@@ -114,13 +114,15 @@ impl<'a> Metadata<'a> {
                 all.iter_mut().for_each(|layer| layer.window = window);
                 return Ok((ropes, all));
             }
-            Windows::Periodic { period, usual, rotation } => (*period, usual, rotation),
+            Windows::Periodic { period, without, usual, rotation } => ((*period, *without), usual, rotation),
         };
         let window = match usual {
             Window::None => self.size_or_none(WINDOW)?,
             Window::Size(size) => Some(self.size(WINDOW)?.unwrap_or(*size)),
             Window::Needed => Some(self.needed_size(WINDOW)?),
         };
+        // Windows of encoders have so many positions in all, half of them on each side.
+        let window = window.map(|window| if family.encoder { window / 2 + 1 } else { window });
         let Some(window) = window else { return Ok((ropes, all)) };
         let said = self.above_one(".rope.freq_base_swa")?;
         let local = match rotation {
@@ -150,8 +152,12 @@ impl<'a> Metadata<'a> {
         Ok((ropes, all))
     }
 
-    /// Which layers have a window: as the file says of each, or all but the last one of each period; without periods all.
-    pub(super) fn local_layers(&self, layers: usize, period: u64) -> Result<Vec<bool>, ModelError> {
+    /// Which layers have a window: as the file says of each, or all but one of each period; without periods all.
+    pub(super) fn local_layers(
+        &self,
+        layers: usize,
+        (period, without): (u64, Without),
+    ) -> Result<Vec<bool>, ModelError> {
         const PATTERN: &str = ".attention.sliding_window_pattern";
         if let Some(each) = self.get(PATTERN).and_then(|v| v.as_array()) {
             let all: Option<Vec<bool>> = each.iter().map(|v| v.as_bool()).collect();
@@ -160,7 +166,8 @@ impl<'a> Metadata<'a> {
             return all.filter(|all| all.len() == layers).ok_or_else(wrong);
         }
         let period = self.read(PATTERN, "one integer", |v| v.as_u64())?.unwrap_or(period);
-        Ok((0..layers as u64).map(|layer| period == 0 || layer % period < period - 1).collect())
+        let other = if without == Without::First { 0 } else { period.saturating_sub(1) };
+        Ok((0..layers as u64).map(|layer| period == 0 || layer % period != other).collect())
     }
 
     /// Factors of embeddings, and of logits, and what norms add to the mean of squares if that is `eps`. Where what layers add has a factor, too, it is in the first
@@ -457,11 +464,12 @@ impl Config {
             token_types: meta.token_types(files, family)?,
             norm,
             norm_biases: family.norm_biases,
-            input_norms: family.input_norms && !encoder,
+            input_norms: family.input_norms && !family.residual_norms,
             // Of architectures whose layers share a norm, all models are parallel.
             parallel: shared_norm || family.parallel && meta.bool(".use_parallel_residual")?.unwrap_or(true),
             shared_norm,
-            residual_norms: encoder,
+            residual_norms: family.residual_norms,
+            embedding_norm: family.embedding_norm,
             norm_eps,
             state_eps,
             embedding_scale,
@@ -496,6 +504,10 @@ impl Config {
             attention_sinks: family.attention_sinks,
             ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,
+            dense: match encoder && has(&names::DENSE[0]) {
+                true => Some(meta.needed_size(".dense_2_feat_out")?),
+                false => None,
+            },
             output_bias: family.output_bias || classifier.is_none() && has(&names::OUTPUT_BIAS),
             tied_embeddings: encoder || classifier.is_none() && files.named(&names::OUTPUT).is_none(),
             classifier,

@@ -11,6 +11,7 @@ mod architecture;
 mod checkpoint;
 mod config;
 mod decoder;
+mod dense;
 mod error;
 mod families;
 mod family;

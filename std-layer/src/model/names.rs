@@ -52,6 +52,7 @@ enum Layers {
     StateSpace,
     Convolution,
     WithKeys,
+    WithInputNorm,
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
@@ -111,6 +112,11 @@ impl Name {
         Self { layers: Layers::WithKeys, ..self }
     }
 
+    /// Of layers that norm what their attention takes.
+    const fn of_input_norm(self) -> Self {
+        Self { layers: Layers::WithInputNorm, ..self }
+    }
+
     /// Of layers with attention.
     const fn attention(self) -> Self {
         Self { layers: Layers::Attention, ..self }
@@ -127,6 +133,7 @@ impl Name {
             Layers::Networks => !config.layer[layer].without_network,
             Layers::Attention => !config.layer[layer].recurrent,
             Layers::WithKeys => !config.layer[layer].recurrent && config.layer[layer].keys_of.is_none(),
+            Layers::WithInputNorm => config.norms_input(layer),
             Layers::Linear => matches!(config.recurrence_of(layer), Some(Recurrence::Linear(_))),
             Layers::Delta => {
                 matches!(config.recurrence_of(layer), Some(Recurrence::Linear(of)) if of.rule != Rule::StateSpace)
@@ -284,7 +291,8 @@ pub(super) const TOKEN_TYPES: Name =
     name("token_types.weight", "embeddings.token_type_embeddings.weight", |c| vec![c.hidden, c.token_types])
         .if_so(|c| c.token_types > 0);
 pub(super) const EMBEDDING_NORM: Norm = [
-    name("token_embd_norm.weight", "embeddings.LayerNorm.weight", |c| vec![c.hidden]).if_so(is_normed),
+    name("token_embd_norm.weight", "embeddings.LayerNorm.weight", |c| vec![c.hidden])
+        .if_so(|c| c.embedding_norm),
     name("token_embd_norm.bias", "embeddings.LayerNorm.bias", |c| vec![c.hidden]).if_so(is_normed),
 ];
 /// The output matrix of models that rank texts.
@@ -306,7 +314,7 @@ pub(super) const ATTENTION_NORM: Name =
     name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
         .in_gguf_if(has_two_norms, "blk.{}.attn_norm_2.weight")
         .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
-        .if_so(|c| c.input_norms);
+        .of_input_norm();
 pub(super) const ATTENTION_NORM_BIAS: Name =
     name("blk.{}.attn_norm.bias", "model.layers.{}.input_layernorm.bias", |c| vec![c.hidden])
         .in_gguf_if(has_two_norms, "blk.{}.attn_norm_2.bias")
@@ -503,8 +511,16 @@ pub(super) const LONG_FACTORS: Name =
     name("rope_factors_long.weight", "rope_factors_long.weight", |c| vec![c.ropes[0].dims / 2])
         .if_so(|c| c.long_factors.is_some());
 
+/// What the row of a text is multiplied with behind pooling.
+pub(super) const DENSE: [Name; 2] = [
+    name("dense_2.weight", "dense.0.weight", |c| vec![c.hidden, c.dense.unwrap_or(0)])
+        .if_so(|c| c.dense.is_some()),
+    name("dense_3.weight", "dense.1.weight", |c| vec![c.dense.unwrap_or(0), c.hidden])
+        .if_so(|c| c.dense.is_some()),
+];
+
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 17] = [
+pub(super) static GLOBAL: [Name; 19] = [
     EMBEDDING,
     POSITIONS,
     TOKEN_TYPES,
@@ -522,6 +538,8 @@ pub(super) static GLOBAL: [Name; 17] = [
     ROPE_FACTORS,
     SHORT_FACTORS,
     LONG_FACTORS,
+    DENSE[0],
+    DENSE[1],
 ];
 /// Everything that a layer has.
 pub(super) static LAYER: [Name; 75] = [

@@ -140,7 +140,7 @@ impl<'a> Files<'a> {
         numbers(self.find(config, name, [layer, 0])?)
     }
 
-    /// The weights of a norm with a bias, if this model has it.
+    /// The weights of a layer norm, if this model has it; zeros for its bias if it has none.
     fn norm(
         &self,
         config: &Config,
@@ -148,7 +148,11 @@ impl<'a> Files<'a> {
         layer: usize,
     ) -> Result<Option<NormWeights>, ModelError> {
         let of = |name| self.optional(config, name, layer);
-        Ok(of(weight)?.zip(of(bias)?).map(|(weight, bias)| NormWeights { weight, bias }))
+        let with_bias = |weight: Vec<f32>| {
+            let bias = of(bias)?.unwrap_or_else(|| vec![0.0; weight.len()]);
+            Ok(NormWeights { weight, bias })
+        };
+        of(weight)?.map(with_bias).transpose()
     }
 
     /// What a norm of a decoder adds, if the model has it and it is a layer norm: zeros if these have no biases.
@@ -376,6 +380,7 @@ impl<'a> Files<'a> {
         let table =
             |name: &Name| name.needed(config, 0).then(|| self.matrix(config, name, [0, 0])).transpose();
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
+        let dense = names::DENSE.iter().map(table).collect::<Result<Vec<_>, _>>()?;
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
         let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
         let mut output_norm_bias =
@@ -398,6 +403,7 @@ impl<'a> Files<'a> {
             embedding_norm,
             output,
             output_norm,
+            dense: dense.into_iter().flatten().collect(),
             per_layer: per_layer_norm.map(per_layer).transpose()?,
             output_norm_bias,
             output_bias,

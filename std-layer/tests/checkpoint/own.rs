@@ -129,6 +129,19 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".linear_attn.", ".mixer."),
             (".mlp.", ".mixer."),
         ],
+        "modern-bert" => &[
+            ("embeddings.LayerNorm.", "model.embeddings.norm."),
+            ("model.embed_tokens.", "model.embeddings.tok_embeddings."),
+            ("model.norm.", "model.final_norm."),
+            (".self_attn.qkv_proj.", ".attn.Wqkv."),
+            (".self_attn.o_proj.", ".attn.Wo."),
+            (".mlp.gate_up_proj.", ".mlp.Wi."),
+            (".mlp.down_proj.", ".mlp.Wo."),
+            (".input_layernorm.", ".attn_norm."),
+            (".post_attention_layernorm.", ".mlp_norm."),
+        ],
+        // As it is stored without an output matrix.
+        "gemma-embedding" => &[("model.", "")],
         "gemma4" => &[(".mlp.experts.", ".experts."), (".mlp.gate.", ".router.proj.")],
         _ => &[],
     }
@@ -186,6 +199,9 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
+        "modern-bert" => {
+            json.replace(r#""rope_theta""#, r#""global_rope_theta""#).replace("rms_norm_eps", "norm_eps")
+        }
         "gpt2" | "starcoder" => json
             .replace("intermediate_size", "n_inner")
             .replace("hidden_act", "activation_function")
@@ -218,6 +234,14 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         ),
         "granitemoe" => format!(
             r#","num_local_experts":{count},"num_experts_per_tok":{used},"shared_intermediate_size":40,"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
+        ),
+        "gemma-embedding" => format!(
+            r#","use_bidirectional_attention":true,"sliding_window":{},"sliding_window_pattern":2,"rope_local_base_freq":10000,"query_pre_attn_scalar":{}"#,
+            tiny.window, tiny.head_dim
+        ),
+        "modern-bert" => format!(
+            r#","local_attention":{},"layer_types":["full_attention","sliding_attention","full_attention","sliding_attention"],"local_rope_theta":10000"#,
+            tiny.window
         ),
         "gemma4" => super::gemma4::keys(tiny),
         "internlm2" => r#","bias":false,"rope_scaling":{"type":"dynamic","factor":2.0}"#.to_owned(),

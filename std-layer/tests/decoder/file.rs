@@ -75,7 +75,15 @@ impl Tiny {
             set("expert_group_counted", Value::U32(self.counted as u32));
         }
         set("rope.dimension_count", Value::U32(self.rotated() as u32));
-        let periodic = self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);
+        let encoder = self.is(&["gemma-embedding", "modern-bert"]);
+        if encoder {
+            set("attention.causal", Value::Bool(false));
+            set("pooling_type", Value::U32(1));
+        }
+        if self.architecture == "gemma-embedding" {
+            set("dense_2_feat_out", Value::U32(DENSE as u32));
+        }
+        let periodic = encoder || self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }

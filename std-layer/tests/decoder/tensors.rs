@@ -15,6 +15,13 @@ impl Tiny {
         } else if !self.tied {
             all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
         }
+        if self.architecture == "modern-bert" {
+            all.push(("token_embd_norm".to_owned(), vec![self.hidden]));
+        }
+        if self.architecture == "gemma-embedding" {
+            all.push(("dense_2".to_owned(), vec![self.hidden, DENSE]));
+            all.push(("dense_3".to_owned(), vec![DENSE, self.hidden]));
+        }
         if self.is(&GPT2) {
             all.push(("position_embd".to_owned(), vec![self.hidden, 4096]));
         }
@@ -29,7 +36,7 @@ impl Tiny {
             let (q, kv) = self.queries_and_keys(l);
             let head_dim = q / self.heads;
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
-            if !self.is(&["exaone4", "olmo2"]) {
+            if !self.is(&["exaone4", "olmo2"]) && !(self.architecture == "modern-bert" && l == 0) {
                 add("attn_norm", &[self.hidden]);
             }
             let hybrid = self.is(&["qwen35", "qwen35moe", "qwen3next"]);
@@ -71,7 +78,16 @@ impl Tiny {
                     add("attn_q_a_norm", &[QUERY_RANK]);
                     add("attn_q_b", &[QUERY_RANK, queries]);
                 }
-            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"]) {
+            } else if self.is(&[
+                "phi3",
+                "chatglm",
+                "gptneox",
+                "falcon",
+                "bailingmoe2",
+                "gpt2",
+                "starcoder",
+                "modern-bert",
+            ]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else if self.attends(l) {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
@@ -107,7 +123,7 @@ impl Tiny {
             };
             match self.experts.filter(|_| l > 0 || !self.deepseek()) {
                 _ if !self.has_network(l) => {}
-                None if self.is(&["phi3", "chatglm", "glm4"]) => {
+                None if self.is(&["phi3", "chatglm", "glm4", "modern-bert"]) => {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
                 }
@@ -163,7 +179,7 @@ impl Tiny {
                 add("proj", &[self.per_layer, self.hidden]);
                 add("post_norm", &[self.hidden]);
             }
-            if self.is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
+            if self.is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]) {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
@@ -171,6 +187,7 @@ impl Tiny {
                 || self.is(&[
                     "qwen3",
                     "gemma3",
+                    "gemma-embedding",
                     "gemma4",
                     "qwen3moe",
                     "qwen3vl",

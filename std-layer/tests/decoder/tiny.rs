@@ -13,7 +13,7 @@ mod oracle;
 mod tensors;
 
 #[allow(unused_imports)] // Not every program needs them.
-pub use oracle::{hidden, oracle};
+pub use oracle::{embedding, oracle};
 
 /// Sizes of linear attention, in the models that have it.
 const KEY_HEADS: usize = 2;
@@ -27,6 +27,8 @@ const RANK: usize = 64;
 const PLAIN: usize = 32;
 const ROTATED: usize = 16;
 const VALUES: usize = 24;
+/// Numbers between the two matrices that texts are multiplied with, in the model that has them.
+const DENSE: usize = 48;
 const LATENT: [&str; 2] = ["deepseek2", "mistral4"];
 /// Architectures with embeddings of positions.
 const GPT2: [&str; 2] = ["gpt2", "starcoder"];
@@ -77,7 +79,7 @@ impl Tiny {
             layers: if architecture.starts_with("nemotron_h") { 5 } else { 3 },
             vocabulary: 97,
             window: 24,
-            tied: architecture.starts_with("gemma"),
+            tied: architecture.starts_with("gemma") || architecture == "modern-bert",
             labels: 0,
             experts: match architecture {
                 // In 4 groups, of which 2 are taken.
@@ -149,6 +151,17 @@ impl Tiny {
         // Falcon 7B, and StarCoder.
         .chain(["falcon", "starcoder"].map(|name| Self { kv_heads: 1, ..Self::new(name, None) }))
         .chain([Self::with_per_layer(), Self::with_normed_experts()])
+    }
+
+    /// Encoders with norms in front of attention and networks, and windows on both sides of a token.
+    pub fn encoders() -> impl Iterator<Item = Self> {
+        [("gemma-embedding", None), ("modern-bert", Some(QuantFormat::Q8_0)), ("modern-bert", None)]
+            .map(|(name, format)| Self {
+                layers: 4,
+                kv_heads: if name == "modern-bert" { 4 } else { 2 },
+                ..Self::new(name, format)
+            })
+            .into_iter()
     }
 
     /// Gemma 4 with experts, all of which are used, so that rounding does not decide which ones are.
@@ -281,7 +294,7 @@ impl Tiny {
     fn layer_norms(&self) -> (bool, bool) {
         let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"])
             || self.is(&GPT2);
-        (biased || self.is(&["cohere2", "command-r"]), biased)
+        (biased || self.is(&["cohere2", "command-r", "modern-bert"]), biased)
     }
 
     /// Experts: with one beside them and with scores as they are, normalised, and all of them used; by the sigmoid with a bias of choosing, in groups, and with a network beside them that has no

@@ -13,7 +13,12 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 
 /// Whether models of this architecture are encoders.
 pub fn is_encoder(architecture: &str) -> bool {
-    architecture.contains("bert")
+    architecture.contains("bert") || architecture == "gemma-embedding"
+}
+
+/// Whether they are encoders whose residual stream itself is normed.
+pub fn has_residual_norms(architecture: &str) -> bool {
+    is_encoder(architecture) && !["gemma-embedding", "modern-bert"].contains(&architecture)
 }
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
@@ -21,7 +26,8 @@ pub fn layer_norms(architecture: &str) -> (bool, bool) {
     let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
         .contains(&architecture)
         || has_positions(architecture);
-    (biased || is_encoder(architecture) || ["cohere2", "command-r"].contains(&architecture), biased)
+    let others = ["cohere2", "command-r", "modern-bert"].contains(&architecture);
+    (biased || others || has_residual_norms(architecture), biased)
 }
 
 /// Whether decoders of this architecture have embeddings of positions.
@@ -142,13 +148,24 @@ impl Draft {
             }
             own("rope.dimension_count", Value::U32(8));
         }
-        let (encoder, (layer_norms, biases)) = (is_encoder(architecture), layer_norms(architecture));
+        let (layer_norms, biases) = layer_norms(architecture);
         let epsilon =
             if layer_norms { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
         own(epsilon, Value::F32(1e-5));
         own("rope.freq_base", Value::F32(1e6));
         let is = |names: &[&str]| names.contains(&architecture);
-        if is(&["gemma2", "gemma3", "gemma4", "phi3", "gpt-oss", "exaone4", "olmo2", "cohere2"]) {
+        if is(&[
+            "gemma2",
+            "gemma3",
+            "gemma-embedding",
+            "gemma4",
+            "phi3",
+            "gpt-oss",
+            "exaone4",
+            "olmo2",
+            "cohere2",
+            "modern-bert",
+        ]) {
             own("attention.sliding_window", Value::U32(8));
         }
         if architecture == "gemma4" {
@@ -205,9 +222,13 @@ impl Draft {
         if has_positions(architecture) {
             d.tensor("position_embd.weight", &[32, 128], T::F16);
         }
-        if encoder {
+        if has_residual_norms(architecture) {
             d.encoder(architecture, layers);
             return d;
+        }
+        let modern = architecture == "modern-bert";
+        if modern {
+            d.tensor("token_embd_norm.weight", &[32], T::F32);
         }
         for i in 0..layers {
             let [layer, network] = numbers[i as usize];
@@ -218,7 +239,7 @@ impl Draft {
                 let of_network = name.starts_with("ffn_") || name.starts_with("exp_probs");
                 d.tensor(&format!("blk.{}.{name}", if of_network { network } else { layer }), dims, of);
             };
-            if !is(&["exaone4", "olmo2"]) {
+            if !is(&["exaone4", "olmo2"]) && !(modern && i == 0) {
                 own("attn_norm.weight", &[32], T::F32);
             }
             // Of Gemma 4, layers with a window have more and smaller heads, and the others keys for values.
@@ -265,7 +286,9 @@ impl Draft {
                     own("attn_q_a_norm.weight", &[24], T::F32);
                     own("attn_q_b.weight", &[24, 64], T::F16);
                 }
-            } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"]) {
+            } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"])
+                || modern
+            {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
                 own("attn_q.weight", &[32, if hybrid { 128 } else { queries }], T::F32);
@@ -301,7 +324,7 @@ impl Draft {
                 }
                 own("ffn_up_exps.weight", &[32, 32, 4], T::Q4_1);
                 own("ffn_down_exps.weight", &[32, 32, 4], T::Q8_0);
-            } else if is(&["phi3", "chatglm", "glm4"]) {
+            } else if is(&["phi3", "chatglm", "glm4", "modern-bert"]) {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
@@ -367,6 +390,7 @@ impl Draft {
             if (lfm2
                 || is(&[
                     "gemma3",
+                    "gemma-embedding",
                     "gemma4",
                     "exaone4",
                     "bailingmoe2",
@@ -388,7 +412,7 @@ impl Draft {
             if gemma4 {
                 own("layer_output_scale.weight", &[1], T::F32);
             }
-            if is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
+            if is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]) {
                 own("post_attention_norm.weight", &[32], T::F32);
                 own("post_ffw_norm.weight", &[32], T::F32);
             }
@@ -400,7 +424,7 @@ impl Draft {
         if architecture == "phi2" {
             d.tensor("output.bias", &[24], T::F16);
         }
-        if !architecture.starts_with("gemma") {
+        if !architecture.starts_with("gemma") && !modern {
             d.tensor("output.weight", &[32, 24], T::Q8_0);
         }
         d

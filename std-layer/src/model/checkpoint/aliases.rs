@@ -117,6 +117,18 @@ const PHI: Aliases = &[
 /// What names may begin with.
 const BERT: Aliases = &[("roberta.", ""), ("bert.", "")];
 const JINA: Aliases = &[(".mlp.wo.", ".output.dense."), (".mlp.layernorm.", ".output.LayerNorm.")];
+const MODERN_BERT: Aliases = &[
+    ("model.embeddings.", "embeddings."),
+    ("embeddings.tok_embeddings.", "model.embed_tokens."),
+    ("embeddings.norm.", "embeddings.LayerNorm."),
+    ("model.final_norm.", "model.norm."),
+    (".attn_norm.", ".input_layernorm."),
+    (".mlp_norm.", ".post_attention_layernorm."),
+    (".attn.Wqkv.", ".self_attn.qkv_proj."),
+    (".attn.Wo.", ".self_attn.o_proj."),
+    (".mlp.Wi.", ".mlp.gate_up_proj."),
+    (".mlp.Wo.", ".mlp.down_proj."),
+];
 const NOMIC: Aliases = &[
     ("encoder.layers.", "encoder.layer."),
     (".attn.out_proj.", ".attention.output.dense."),
@@ -154,6 +166,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Bert => [BERT, &[]],
         Architecture::JinaBertV2 => [BERT, JINA],
         Architecture::NomicBert => [BERT, NOMIC],
+        Architecture::ModernBert => [MODERN_BERT, &[]],
         _ => [&[]; 2],
     }
 }
@@ -190,6 +203,12 @@ fn keys(architecture: Architecture) -> Aliases {
             ("rotary_emb_base", "rope_theta"),
             ("rotary_emb_fraction", "partial_rotary_factor"),
         ],
+        Architecture::ModernBert => &[
+            ("local_attention", "sliding_window"),
+            ("global_attn_every_n_layers", "sliding_window_pattern"),
+            ("global_rope_theta", "rope_theta"),
+            ("local_rope_theta", "rope_local_base_freq"),
+        ],
         Architecture::BailingMoe | Architecture::BailingMoe2 => {
             &[("num_shared_experts", "n_shared_experts"), ("score_function", "scoring_func")]
         }
@@ -210,6 +229,13 @@ pub(super) fn config(architecture: Architecture, json: &Json) -> Json {
 
 /// The name that most checkpoints have for a tensor.
 pub(super) fn usual(architecture: Architecture, name: &str) -> String {
+    // Models without an output matrix are stored as what others have in front of it.
+    let bare = ["embed_tokens.", "layers.", "norm.", "final_norm."]
+        .iter()
+        .any(|of_model| name.starts_with(of_model));
+    if bare {
+        return usual(architecture, &format!("model.{name}"));
+    }
     let output = ("output.", "lm_head.");
     if architecture == Architecture::InternLm2 && name.starts_with(output.0) {
         return name.replacen(output.0, output.1, 1);

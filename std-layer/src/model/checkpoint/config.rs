@@ -8,7 +8,7 @@ use super::aliases;
 use super::layout::Layout;
 use super::space;
 use super::values::{Divisors, Source};
-use crate::gguf::{Value, Writer};
+use crate::gguf::{Value, ValueType, Writer};
 use crate::model::family::Windows;
 use crate::model::{Architecture, Gate};
 
@@ -74,12 +74,14 @@ const NUMBERS: [(&str, &str); 15] = [
     ("logit_scale", "logit_scale"),
     ("routed_scaling_factor", "expert_weights_scale"),
 ];
+/// Whether a token of Gemma sees those behind it, too.
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
 const USUAL: [(&str, &[&str]); 27] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
-    ("use_bidirectional_attention", &["false", "\"vision\""]),
+    (BIDIRECTIONAL, &["false", "\"vision\""]),
     // Bounds of queries, keys and values.
     ("clip_qkv", &[]),
     // Layers without experts among those with them.
@@ -204,7 +206,7 @@ impl Source<'_> {
     }
 
     /// Windows of all layers, or of those between others; elsewhere the context ends where not every position would be seen.
-    fn window(&mut self, architecture: Architecture, layers: u32, context: u32) -> Result<(), String> {
+    fn window(&mut self, architecture: Architecture, context: u32) -> Result<(), String> {
         let Some(window) = self.size("sliding_window")? else { return Ok(()) };
         let windows = &architecture.family().windows;
         if matches!(windows, Windows::No) {
@@ -218,19 +220,14 @@ impl Source<'_> {
         if matches!(windows, Windows::All) {
             return Ok(());
         }
-        let period = if let Some(kinds) = self.get("layer_types").and_then(Json::as_array) {
-            let full = |kind: &Json| kind.as_str() == Some("full_attention");
-            let found = kinds.iter().position(full).map_or(0, |at| at as u32 + 1);
-            let fits = |(i, kind): (usize, &Json)| full(kind) == (found > 0 && i as u32 % found == found - 1);
-            if kinds.len() != layers as usize || !kinds.iter().enumerate().all(fits) {
-                return Err("layer_types are not periodical, which is not supported".to_owned());
-            }
-            Some(found)
-        } else {
-            self.size("sliding_window_pattern")?
-        };
-        match period {
-            Some(period) => self.set("attention.sliding_window_pattern", Value::U32(period)),
+        const PATTERN: &str = "attention.sliding_window_pattern";
+        if let Some(local) = self.layers_of_kind(["sliding_attention", "full_attention"])? {
+            let key = format!("{}.{PATTERN}", self.prefix);
+            let local = local.into_iter().map(Value::Bool);
+            return self.writer.set_array(&key, ValueType::Bool, local).map_err(|e| e.to_string());
+        }
+        match self.size("sliding_window_pattern")? {
+            Some(period) => self.set(PATTERN, Value::U32(period)),
             None => Ok(()),
         }
     }
@@ -272,6 +269,9 @@ fn architecture(json: &Json, kind: &str) -> Result<Option<Architecture>, String>
         Some(Architecture::Bert) if json.get("position_embedding_type").is_some_and(|of| of == "alibi") => {
             Some(Architecture::JinaBertV2)
         }
+        Some(Architecture::Gemma3) if json.get(BIDIRECTIONAL) == Some(&Json::Bool(true)) => {
+            Some(Architecture::GemmaEmbedding)
+        }
         // Two generations have the same type.
         Some(Architecture::BailingMoe)
             if json.get("architectures").is_some_and(|all| all[0] == "BailingMoeV2ForCausalLM") =>
@@ -306,9 +306,13 @@ pub(super) fn metadata(
         .writer
         .set("general.architecture", Value::String(architecture.name()))
         .map_err(|e| e.to_string())?;
-    // NeoX has models with parallel layers and others.
-    let neox = architecture == Architecture::GptNeoX;
-    let usual = USUAL.iter().copied().filter(|(key, _)| !(neox && *key == "use_parallel_residual"));
+    // NeoX has models with parallel layers and others; by the other key an architecture is told.
+    let known = match architecture {
+        Architecture::GptNeoX => "use_parallel_residual",
+        Architecture::GemmaEmbedding => BIDIRECTIONAL,
+        _ => "",
+    };
+    let usual = USUAL.iter().copied().filter(|(key, _)| *key != known);
     source.refuse_others(&usual.collect::<Vec<_>>())?;
     source.activation(architecture)?;
     for (key, to) in SIZES {
@@ -336,7 +340,7 @@ pub(super) fn metadata(
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let divisors = source.rope(architecture, [layers, context])?;
-    source.window(architecture, layers, context)?;
+    source.window(architecture, context)?;
     source.linear_attention(architecture)?;
     source.convolution(architecture, layers)?;
     source.state_space(architecture)?;
