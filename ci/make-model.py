@@ -21,6 +21,8 @@ from gguf import TokenType
 from reference import ENCODERS as WITH_NORMS_IN_FRONT
 from reference import UNGATED, Model
 
+NO_GATE = (*UNGATED, "apertus")
+
 GEMMA4 = dict(
     architecture="gemma4",
     layers=7,
@@ -333,6 +335,17 @@ TESTS = {
             "rope.scaling.yarn_log_multiplier": 0.1,
         },
     ),
+    # Each second layer has experts, and the fourth is not rotated.
+    "tiny-llama4": dict(architecture="llama4", layers=5, experts=(6, 1, 96), keys={"interleave_moe_layer_step": 2}),
+    "tiny-qwen": dict(architecture="qwen", kv_heads=4),
+    # 7B, which llama.cpp tells by its 32 layers.
+    "tiny-baichuan": dict(architecture="baichuan", layers=32, width=32, between=64, heads=2, kv_heads=2),
+    # Baichuan 13B has linear biases, which its number of layers says.
+    "tiny-baichuan-13b": dict(architecture="baichuan", layers=40, width=32, between=64, heads=2, kv_heads=2),
+    "tiny-xverse": dict(architecture="xverse", kv_heads=4),
+    "tiny-orion": dict(architecture="orion"),
+    "tiny-olmo": dict(architecture="olmo", kv_heads=4, keys={"attention.clamp_kqv": 1.5}),
+    "tiny-apertus": dict(architecture="apertus"),
     # Encoders like decoders; of the first, texts are multiplied with two matrices more.
     "tiny-gemma-embedding": dict(
         architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}
@@ -375,7 +388,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "modern-bert": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "modern-bert": False, "orion": True, "olmo": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -518,7 +531,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         attention = [i for i, kind_of_layer in enumerate(pattern) if kind_of_layer == "*"]
         m.key("feed_forward_length", [between if kind_of_layer == "F" else 0 for kind_of_layer in pattern])
     elif not per_layer:
-        m.key("feed_forward_length", between)
+        m.key("feed_forward_length", between * (2 if architecture == "qwen" else 1))
     m.key("attention.head_count", heads)
     if not local:
         m.key("attention.head_count_kv", kv_heads if attention is None else [kv_heads if i in attention else 0 for i in range(layers)])
@@ -563,6 +576,11 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         told["embedding_length_per_layer_input"] = 0
     for key, value in told.items():
         m.key(key, value)
+    if architecture == "apertus":
+        # Of each layer another activation. These keys are without the architecture's name.
+        spread = np.linspace(-0.4, 1.7, layers).tolist()
+        for key, numbers in (("alpha_p", spread[::-1]), ("alpha_n", spread), ("beta", [0.5] * layers), ("eps", [-1e-6] * layers)):
+            m.file.add_array(f"xielu.{key}", numbers)
     if architecture in WITH_NORMS_IN_FRONT:
         m.file.add_causal_attention(False)
     m.tokenizer(vocabulary)
@@ -585,9 +603,11 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if local:
         # A quarter of a head turns; the divisors of the other frequencies are as in Gemma's files.
         m.file.add_tensor("rope_freqs.weight", np.where(np.arange(rotated // 2) < rotated // 8, 1, 1e30).astype(np.float32))
-    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "modern-bert") + GPT2, architecture in ("phi3", "chatglm", "glm4", "modern-bert")
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "modern-bert", "qwen") + GPT2, architecture in ("phi3", "chatglm", "glm4", "modern-bert")
 
     def norm(name):
+        if architecture == "olmo":
+            return
         m.vector(name + ".weight", width, 1)
         if LAYER_NORMS.get(architecture):
             m.vector(name + ".bias", width, 0, 0.3)
@@ -624,10 +644,10 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             inputs = [("attn_qkv", queries + 2 * keys, width)]
         for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
+            biased = architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
             whole = architecture in WHOLE_NORMS
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1
@@ -652,7 +672,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             roles = [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]
             if fused_up:
                 roles = [("ffn_up", 2 * between, width), roles[2]]
-            if architecture in UNGATED:
+            if architecture in NO_GATE:
                 roles = roles[1:]
             if architecture == "gemma4" and count:
                 roles = [("ffn_gate_up", 2 * between, width), roles[2]]
@@ -666,7 +686,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
 
         if pattern and not is_network:
             pass
-        elif experts and i >= told.get("leading_dense_block_count", 0):
+        elif experts and i >= told.get("leading_dense_block_count", 0) and (i + 1) % told.get("interleave_moe_layer_step", 1) == 0:
             count, _, own = experts
             m.matrix(layer + "ffn_gate_inp.weight", count, width, Type.F32)
             if architecture == "gpt-oss":
@@ -681,7 +701,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                 m.vector(layer + "ffn_down_exps.scale", count, 1, 0.3)
                 for role in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
                     m.vector(f"{layer}{role}.weight", width, 1)
-            all_shared = told.get("expert_shared_count", 0) * own
+            all_shared = own if architecture == "llama4" else told.get("expert_shared_count", 0) * own
             if architecture in SHARED:
                 m.vector(layer + "ffn_gate_inp_shexp.weight", width, 0)
                 all_shared = between

@@ -55,15 +55,22 @@ def relu_squared(x):
     return np.maximum(x, 0) ** 2
 
 
+def xielu(x, positive, negative):
+    """The integral of a function that is steep above 0 and bounded below."""
+    x = x.astype(np.float64)
+    y = np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, -1e-6)) - x))
+    return (y + 0.5 * x).astype(np.float32)
+
+
 def softcap(x, cap):
     return x if cap == 0 else cap * np.tanh(x / cap)
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4", "llama4", "baichuan", "xverse", "olmo")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
-DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
+DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1, "llama4": 2}
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma4": 6, "gemma3": 6, "gemma-embedding": 6, "modern-bert": 3, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
 # Encoders with norms in front of attention and networks, as decoders have them. Windows are half as long on each side.
@@ -346,6 +353,8 @@ class Model:
     def normed(self, x, name):
         """A norm, if the model has it."""
         weight, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        if weight is None and self.architecture == "olmo" and "post" not in name:
+            return layer_norm(x, 1, 0, self.eps)
         if weight is None:
             return x
         return norm(x, weight, self.eps) if self.rms_norms else layer_norm(x, weight, 0 if bias is None else bias, self.eps)
@@ -360,6 +369,8 @@ class Model:
         if self.architecture in LATENT:
             return self.latent_attention(x, layer)
         n, local = len(x), self.is_local(layer)
+        # Baichuan 13B.
+        by_distance = self.architecture == "baichuan" and self.layers == 40
         kv_heads, head_dim = self.heads_of(layer)
         rows = [self.heads * head_dim, kv_heads * head_dim]
 
@@ -372,7 +383,8 @@ class Model:
 
         def linear(role, heads):
             y, bias = x @ part(role, "weight").T, part(role, "bias")
-            return (y if bias is None else y + bias).reshape(n, heads, -1)
+            most = self.get("attention.clamp_kqv", np.inf)
+            return np.clip(y if bias is None else y + bias, -most, most).reshape(n, heads, -1)
 
         def normed(y, role):
             """Norms of heads, each of which may have weights of its own, or of all heads together, as long as the weight is."""
@@ -386,13 +398,18 @@ class Model:
             # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.
             if self.architecture in ("nemotron_h", "nemotron_h_moe", "gpt2", "starcoder") or self.architecture.startswith("granite") and not self.get("rope.scaling.finetuned", True):
                 return y
-            still = layer % 4 == 3 if self.architecture == "smollm3" else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
+            if by_distance:
+                return y
+            still = layer % 4 == 3 if self.architecture in ("smollm3", "llama4") else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
             return y if still else self.rotate(y, local)
 
         q = linear("attn_q", self.heads)
         q, gate = q[..., :head_dim], q[..., head_dim:]
 
         def turned(y, role):
+            if self.architecture == "llama4":
+                # What is rotated has a norm without weights behind that, but in models with 128 experts.
+                return y if layer % 4 == 3 else norm(rotated(y), 1, self.eps) if self.get("expert_count") != 128 else rotated(y)
             return normed(rotated(y), role) if self.architecture.startswith("hunyuan") else rotated(normed(y, role))
 
         q = turned(q, "attn_q_norm")
@@ -410,6 +427,8 @@ class Model:
         k, v = (np.repeat(t, self.heads // kv_heads, axis=1) for t in (k, v))
         scores = softcap(np.einsum("ihd,jhd->hij", q, k) * self.scale, self.get("attn_logit_softcapping", 0))
         distance = np.arange(n)[:, None] - np.arange(n)
+        if by_distance:
+            scores = scores - self.slopes()[:, None, None] * distance
         window = self.window if local else 0
         hidden = (distance < 0) | (distance >= window if window else False)
         if self.architecture in ENCODERS:
@@ -442,10 +461,15 @@ class Model:
                 return gelu_erf(gate) * up
             return (gelu if self.gemma else silu)(gate) * up
 
+        ungated = UNGATED.get(self.architecture)
+        if self.architecture == "apertus":
+            softplus = [np.log1p(np.exp(self.meta[f"xielu.alpha_{kind}"][layer])) for kind in "pn"]
+            ungated = lambda x: xielu(x, softplus[0], 0.5 + softplus[1])
+
         def network(x, matrices, biases=(0, 0, 0)):
             gate, up, down = (lambda x, w=w, b=b: x @ w.T + b for w, b in zip(matrices, biases))
-            if self.architecture in UNGATED:
-                return down(UNGATED[self.architecture](up(x)))
+            if ungated:
+                return down(ungated(up(x)))
             return down(gated(gate(x), up(x)))
 
         def named(end):
@@ -453,10 +477,10 @@ class Model:
 
         if weight("gate_inp") is None:
             gate, up, down = named("")
-            if self.architecture in UNGATED:
+            if ungated:
                 biases = [self.weight(f"blk.{layer}.ffn_{role}.bias") for role in ("up", "down")]
                 add_up, add_down = (0 if bias is None else bias for bias in biases)
-                return UNGATED[self.architecture](x @ up.T + add_up) @ down.T + add_down
+                return ungated(x @ up.T + add_up) @ down.T + add_down
             if gate is None:
                 gate, up = np.split(up, 2)
             return network(x, (gate, up, down))
@@ -504,7 +528,9 @@ class Model:
         for row, experts in enumerate(chosen):
             for e, f in zip(experts, factor[row]):
                 own = [0 if b is None else b[e] for b in biases]
-                y[row] += np.float32(f) * network(x[row], [None if w is None else w[e] for w in matrices], own)
+                # Of Llama 4 scores multiply what experts take.
+                before, behind = (f, 1) if self.architecture == "llama4" else (1, f)
+                y[row] += np.float32(behind) * network(np.float32(before) * x[row], [None if w is None else w[e] for w in matrices], own)
         return y if experts_norm is None else beside + self.normed(y, f"blk.{layer}.post_ffw_norm_2")
 
     def rows(self, tokens):

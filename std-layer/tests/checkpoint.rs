@@ -89,6 +89,10 @@ fn all() -> Vec<Tiny> {
         "phi2",
         "jais2",
         "falcon",
+        "qwen",
+        "xverse",
+        "orion",
+        "olmo",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -114,6 +118,7 @@ fn all() -> Vec<Tiny> {
         Tiny::new("bailingmoe", None),
         Tiny::new("deepseek", None),
         Tiny::new("bailingmoe2", None),
+        Tiny::new("llama4", None),
         gemma4::tiny(),
         Tiny::with_per_layer(),
         Tiny { layers: 4, ..Tiny::with_normed_experts() },

@@ -69,6 +69,9 @@ fn kinds_that_lack_a_part_are_passed_over() {
     for (tiny, says) in [
         (Tiny::with_best_of_groups(), "groups of experts of which 1 counts"),
         (Tiny::new("gpt2", None), "embeddings of positions in a decoder"),
+        (Tiny::new("llama4", None), "experts whose scores multiply what they take"),
+        (Tiny::new("apertus", None), "an activation with numbers of each layer"),
+        (Tiny::new("olmo", None), "bounds of queries, keys and values"),
     ] {
         let choice = choose_for(tiny.open().config(), 1).unwrap();
         let (_, why) = choice.passed_over.iter().find(|(kind, _)| *kind == BackendKind::Cuda).unwrap();

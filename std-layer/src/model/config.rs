@@ -115,6 +115,8 @@ pub struct Experts {
     pub normalised: bool,
     /// Whether the router has a bias, and each expert one for each of its matrices.
     pub biases: bool,
+    /// Whether scores multiply what experts take, in place of what they give: `f(x) = scale * sum of down[e](gated(gate[e](p[e] x), up[e](p[e] x)))`.
+    pub scaled_inputs: bool,
     /// Factor of the sum; usually 1.
     pub scale: f32,
     /// Whether each expert has a factor, by which what it gives is multiplied.
@@ -177,6 +179,8 @@ pub struct Layer {
     pub intermediate: Option<usize>,
     /// Factor of the residual stream behind it, if there is one. The weights of the last norm in the layer contain it.
     pub scale: Option<f32>,
+    /// The two numbers of its activation, what is above 0 first, if that is [`Gate::Xielu`].
+    pub xielu: Option<[f32; 2]>,
     /// Whether it has no feed-forward network: then it ends behind `x = x + a`.
     pub without_network: bool,
 }
@@ -185,7 +189,7 @@ pub struct Layer {
 ///
 /// A layer of a decoder computes, with `norm` as [`Norm`] has it:
 /// ```text
-/// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms
+/// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms; at most attention_clamp, at least its negative
 /// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole; behind the next line if qk_norm_behind
 /// q, k    = rope(q), rope(k)                       v = norm of each head without weights, if value_norm
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
@@ -254,7 +258,7 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
-    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Ministral's scores have a factor that grows from
+    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Ministral's and Llama 4's scores have a factor that grows from
     /// position to position behind it, which no backend computes.
     pub longest: Option<usize>,
     /// Whether a token sees those before it, and itself, alone. Otherwise it sees the whole text, which is one step.
@@ -265,6 +269,8 @@ pub struct Config {
     pub token_types: usize,
     /// What norms compute.
     pub norm: Norm,
+    /// Whether norms of the residual stream have weights of 1.
+    pub norms_unweighted: bool,
     /// Whether the layer norms of a decoder have biases.
     pub norm_biases: bool,
     /// Whether a decoder norms what attention and feed-forward network take.
@@ -306,6 +312,8 @@ pub struct Config {
     /// Whether queries and keys are normed, as [`norm`](Self::norm) says, without a bias: in front of the rotation unless `qk_norm_behind`, each head by itself unless
     /// `qk_norm_whole`.
     pub qk_norm: bool,
+    /// Whether these norms have weights of 1, and are those of layers that are rotated alone.
+    pub qk_norm_unweighted: bool,
     /// Whether heads are normed behind the rotation; these norms are RMS norms. As rotations do not change lengths, what they compute is that of a norm without weights in
     /// front of the rotation, times the weights behind it.
     pub qk_norm_behind: bool,
@@ -321,6 +329,8 @@ pub struct Config {
     pub post_norms: bool,
     /// Whether queries, keys and values have biases.
     pub attention_bias: bool,
+    /// The largest magnitude of queries, keys and values, behind their biases, if there is a bound.
+    pub attention_clamp: Option<f32>,
     /// Whether the output matrix of attention has a bias.
     pub attention_output_bias: bool,
     /// Whether each query head has gates, as many as elements, which the same matrix gives: those of a head behind its queries.

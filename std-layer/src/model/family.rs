@@ -22,6 +22,8 @@ pub(super) struct Family {
     pub(super) rotation_is_trained: bool,
     /// Of each so many layers, the last one is not rotated.
     pub(super) unrotated_period: Option<usize>,
+    /// Positions up to which attention of models is that which is computed here, if files do not say it and there is an end.
+    pub(super) longest: Option<usize>,
     pub(super) windows: Windows,
     pub(super) experts: Mixture,
     /// Whether scores of the experts that are taken are divided by their sum, unless a file says otherwise.
@@ -41,10 +43,14 @@ pub(super) struct Family {
     /// Whether norms are layer norms, and whether those of decoders have biases.
     pub(super) layer_norms: bool,
     pub(super) norm_biases: bool,
+    /// Whether norms of the residual stream have no weights.
+    pub(super) norms_unweighted: bool,
     pub(super) input_norms: bool,
     pub(super) qk_norm: bool,
     /// Whether there is such a norm where the file has its weights.
     pub(super) some_qk_norm: bool,
+    /// Whether these norms have no weights, and are those of layers that are rotated alone.
+    pub(super) qk_norm_unweighted: bool,
     /// Whether these norms are behind the rotation, and whether each head has weights of its own.
     pub(super) qk_norm_behind: bool,
     pub(super) qk_norm_each: bool,
@@ -66,12 +72,16 @@ pub(super) struct Family {
     pub(super) attention_sinks: bool,
     /// Whether there are linear biases.
     pub(super) alibi: bool,
+    /// The number of layers of a model that has linear biases in place of rotations, which no key says.
+    pub(super) alibi_layers: Option<usize>,
     pub(super) position_embeddings: bool,
     pub(super) ffn_norm_is_post_attention: bool,
     /// Whether a file's scale of logits is a factor, and no divisor.
     pub(super) logit_factor: bool,
     /// Whether files count feed-forward networks among the layers: then they have a norm in front of each layer or network, and the same name for all of these.
     pub(super) networks_are_layers: bool,
+    /// Whether networks are half as wide as files say.
+    pub(super) halved_networks: bool,
     /// Whether embeddings are multiplied by the square root of their length.
     pub(super) embedding_by_width: bool,
     /// Whether layers with a window may have heads of their own, and layers without one keys for values.
@@ -147,6 +157,8 @@ pub(super) enum Mixture {
     Normed,
     /// Router and experts have biases.
     Biased,
+    /// Scores are sigmoids, and multiply what experts take. Beside them every token goes through a network that is as wide, and some layers have no experts.
+    Scaling,
     /// Those of DeepSeek's kind: every token goes through a network beside them, too; the first layers may be without experts; experts may be chosen by scores with a
     /// bias, and in groups. Scores are these unless a file says otherwise.
     DeepSeek(Scoring),

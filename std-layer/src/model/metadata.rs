@@ -152,6 +152,36 @@ impl<'a> Metadata<'a> {
         Ok((ropes, all))
     }
 
+    /// The numbers of each layer's activation: files have one for all layers, or one for each.
+    fn xielu(&self, layers: &mut [Layer]) -> Result<(), ModelError> {
+        let number = |v: Value<'_>| v.as_f64().map(|x| x as f32).filter(|x| x.is_finite());
+        for (key, usual) in [("xielu.beta", 0.5), ("xielu.eps", -1e-6)] {
+            let near = |v: Value<'_>| number(v).is_some_and(|x| (x - usual).abs() <= 1e-2 * f32::abs(usual));
+            let other = |v: Value<'_>| match v.as_array() {
+                Some(each) => !each.iter().all(near),
+                None => !near(v),
+            };
+            self.refuse(key, &format!("{usual} in all layers"), other)?;
+        }
+        for (i, key) in ["xielu.alpha_p", "xielu.alpha_n"].into_iter().enumerate() {
+            let value = self.needed(key, self.get(key))?;
+            let all: Option<Vec<f32>> = match value {
+                Value::Array(each) => each.iter().map(number).collect(),
+                one => number(one).map(|x| vec![x; layers.len()]),
+            };
+            let expected = format!("a finite number, or one for each of the {} layers", layers.len());
+            let all = all.filter(|all| all.len() == layers.len());
+            let all = all.ok_or_else(|| self.bad(key, value, expected))?;
+            // Numbers are stored as what their softplus is; that below 0 lacks 1/2.
+            let softplus = |x: f32| x.max(0.0) + (-x.abs()).exp().ln_1p() + [0.0, 0.5][i];
+            layers
+                .iter_mut()
+                .zip(all)
+                .for_each(|(layer, x)| layer.xielu.get_or_insert([0.0; 2])[i] = softplus(x));
+        }
+        Ok(())
+    }
+
     /// Which layers have a window: as the file says of each, or all but one of each period; without periods all.
     pub(super) fn local_layers(
         &self,
@@ -374,7 +404,8 @@ impl Config {
             Naming::HuggingFace => pairs.checkpoint,
         });
         let still = family.rotation_is_trained && meta.bool(".rope.scaling.finetuned")? == Some(false);
-        let dims = match pairing.filter(|_| !still) {
+        let by_distance = family.alibi || family.alibi_layers == Some(layers);
+        let dims = match pairing.filter(|_| !still && !by_distance) {
             Some(_) => meta.rotated(".rope.dimension_count", kv.dim)?,
             None => 0,
         };
@@ -415,6 +446,9 @@ impl Config {
         let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
         let (ropes, mut layer) = meta.layers(family, (global, local_dims), mixtures)?;
         layer.iter_mut().zip(widths).for_each(|(layer, width)| layer.intermediate = Some(width));
+        if family.gate == Gate::Xielu {
+            meta.xielu(&mut layer)?;
+        }
         let values_are_keys = meta.single_layers(files, family, &mut layer)?;
         let recurrence = meta.recurrence((family, files.naming()), (hidden, &with_keys), &mut layer)?;
         for (layer, [mixer, network]) in layer.iter_mut().zip(&counted) {
@@ -435,7 +469,7 @@ impl Config {
         // Scores have a temperature, which is 1 where texts are no longer than those of the first training.
         let temperature = meta.positive_or_none(".attention.temperature_scale")?;
         let said = meta.size_or_none(".attention.temperature_length")?;
-        let longest = temperature.map(|_| said.unwrap_or(above));
+        let longest = temperature.map(|_| above).or(family.longest).map(|usual| said.unwrap_or(usual));
         // Of what a decoder continues, too, each position needs its row.
         let longest = longest.or((family.position_embeddings && !encoder).then_some(context));
 
@@ -463,6 +497,7 @@ impl Config {
             position_embeddings: family.position_embeddings,
             token_types: meta.token_types(files, family)?,
             norm,
+            norms_unweighted: family.norms_unweighted,
             norm_biases: family.norm_biases,
             input_norms: family.input_norms && !family.residual_norms,
             // Of architectures whose layers share a norm, all models are parallel.
@@ -477,7 +512,7 @@ impl Config {
             attention_scale,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
-            alibi: family.alibi.then_some(ALIBI),
+            alibi: by_distance.then_some(ALIBI),
             gate: meta.read(".hidden_activation", &Gate::names(&Gate::NAMED), gate)?.unwrap_or(family.gate),
             gated: family.gated,
             up_bias: family.up_bias,
@@ -487,7 +522,12 @@ impl Config {
                 || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
             fused_experts: files.have_fused_experts(),
-            qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
+            qk_norm: match family.qk_norm_unweighted {
+                // Of models with so many experts queries and keys are not normed, which no key of llama.cpp's says.
+                true => meta.bool(".attention.qk_norm")?.unwrap_or(experts.is_none_or(|of| of.count != 128)),
+                false => family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
+            },
+            qk_norm_unweighted: family.qk_norm_unweighted,
             value_norm: family.value_norm,
             values_are_keys,
             qk_norm_behind: family.qk_norm_behind,
@@ -496,6 +536,7 @@ impl Config {
             post_norms: family.post_norms,
             attention_bias: latent_attention.is_none()
                 && (family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS)),
+            attention_clamp: meta.positive_or_none(".attention.clamp_kqv")?.map(|x| x as f32),
             attention_output_bias: family.attention_output_bias
                 || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
             attention_gates: matches!(family.recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }),

@@ -8,6 +8,7 @@
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
 mod architecture;
+mod bases;
 mod checkpoint;
 mod config;
 mod decoder;

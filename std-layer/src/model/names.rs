@@ -133,7 +133,7 @@ impl Name {
             Layers::Networks => !config.layer[layer].without_network,
             Layers::Attention => !config.layer[layer].recurrent,
             Layers::WithKeys => !config.layer[layer].recurrent && config.layer[layer].keys_of.is_none(),
-            Layers::WithInputNorm => config.norms_input(layer),
+            Layers::WithInputNorm => config.norms_input(layer) && !config.norms_unweighted,
             Layers::Linear => matches!(config.recurrence_of(layer), Some(Recurrence::Linear(_))),
             Layers::Delta => {
                 matches!(config.recurrence_of(layer), Some(Recurrence::Linear(of)) if of.rule != Rule::StateSpace)
@@ -225,6 +225,10 @@ fn is_mixture(c: &Config) -> bool {
 fn is_glm4(c: &Config) -> bool {
     c.architecture == Architecture::Glm4
 }
+/// Whether norms of queries and keys have weights.
+fn has_norm_weights(c: &Config) -> bool {
+    c.qk_norm && !c.qk_norm_unweighted
+}
 /// Models whose files name the norm behind the last layer by the embedding.
 fn is_lfm2(c: &Config) -> bool {
     matches!(c.architecture, Architecture::Lfm2 | Architecture::Lfm2Moe)
@@ -306,7 +310,7 @@ pub(super) const OUTPUT_BIAS: Name =
 pub(super) const OUTPUT_NORM: Name = name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden])
     .in_gguf_if(is_lfm2, "token_embd_norm.weight")
     .named_if(is_lfm2, "model.embedding_norm.weight")
-    .if_so(is_not_normed);
+    .if_so(|c| !c.residual_norms && !c.norms_unweighted);
 pub(super) const OUTPUT_NORM_BIAS: Name =
     name("output_norm.bias", "model.norm.bias", |c| vec![c.hidden]).if_so(|c| c.norm_biases);
 
@@ -358,14 +362,14 @@ pub(super) const Q_NORM: Name =
         normed_together(c, c.heads)
     })
     .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.query_layernorm.weight")
-    .if_so(|c| c.qk_norm)
+    .if_so(has_norm_weights)
     .attention();
 pub(super) const K_NORM: Name =
     name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| {
         normed_together(c, c.kv_heads)
     })
     .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.key_layernorm.weight")
-    .if_so(|c| c.qk_norm)
+    .if_so(has_norm_weights)
     .with_keys();
 pub(super) const Q_BIAS: Name =
     name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
@@ -400,7 +404,7 @@ pub(super) const FFN_NORM: Name =
         .in_gguf_if(|c| is_nemotron_h(c) || has_two_norms(c), "blk.{}.attn_norm.weight")
         .named_if(|c| c.post_norms && !is_glm4(c), "model.layers.{}.pre_feedforward_layernorm.weight")
         .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
-        .if_so(has_own_norm)
+        .if_so(|c| has_own_norm(c) && !c.norms_unweighted)
         .of_networks();
 /// Of Falcon, where that in front of attention is another one.
 pub(super) const SECOND_NORM: Name =

@@ -162,7 +162,8 @@ impl<'a> Files<'a> {
         [weight, bias]: [&Name; 2],
         layer: usize,
     ) -> Result<Option<Vec<f32>>, ModelError> {
-        match config.norm == Norm::Layer && weight.needed(config, layer) && !config.norm_biases {
+        let needed = weight.needed(config, layer) || config.norms_unweighted;
+        match config.norm == Norm::Layer && needed && !config.norm_biases {
             true => Ok(Some(vec![0.0; config.hidden])),
             false => self.optional(config, bias, layer),
         }
@@ -303,10 +304,13 @@ impl<'a> Files<'a> {
             let (gate, output) = (matrix(&names::PER_LAYER_GATE)?, matrix(&names::PER_LAYER_OUTPUT)?);
             Ok::<_, ModelError>(LayerInput { gate, output, post_norm })
         };
+        let unweighted = || config.norms_unweighted.then(|| vec![1.0; config.hidden]);
+        let rotated = config.ropes[config.layer[layer].rope].dims > 0;
+        let ones = (config.qk_norm && config.qk_norm_unweighted && rotated).then(|| vec![1.0; dim]);
         // Its number is in the configuration; this is about its shape.
         optional(&names::SCALE)?;
         Ok(LayerWeights {
-            attention_norm: optional(&names::ATTENTION_NORM)?,
+            attention_norm: optional(&names::ATTENTION_NORM)?.or_else(unweighted),
             attention_norm_bias: self.norm_bias(
                 config,
                 [&names::ATTENTION_NORM, &names::ATTENTION_NORM_BIAS],
@@ -318,8 +322,8 @@ impl<'a> Files<'a> {
             output: matrix(output)?,
             recurrent: recurrence.map(|of| self.recurrent(config, of, layer)).transpose()?,
             latent: config.latent_attention.map(|latent| self.latent(config, &latent, layer)).transpose()?,
-            q_norm: optional(&names::Q_NORM)?,
-            k_norm: optional(&names::K_NORM)?,
+            q_norm: ones.clone().map_or_else(|| optional(&names::Q_NORM), |ones| Ok(Some(ones)))?,
+            k_norm: ones.map_or_else(|| optional(&names::K_NORM), |ones| Ok(Some(ones)))?,
             v_norm: (config.value_norm && names::K.needed(config, layer)).then(|| vec![1.0; dim]),
             q_bias,
             k_bias,
@@ -328,7 +332,7 @@ impl<'a> Files<'a> {
             sinks: optional(&names::SINKS)?,
             post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
             attention_sum_norm: norm(&names::ATTENTION_SUM_NORM)?,
-            ffn_norm: optional(&names::FFN_NORM)?,
+            ffn_norm: optional(&names::FFN_NORM)?.or_else(unweighted),
             ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
             feed_forward: match (experts, config.between(layer)) {
                 (_, 0) => None,
@@ -382,7 +386,8 @@ impl<'a> Files<'a> {
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
         let dense = names::DENSE.iter().map(table).collect::<Result<Vec<_>, _>>()?;
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
-        let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
+        let unweighted = || config.norms_unweighted.then(|| vec![1.0; config.hidden]);
+        let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?.or_else(unweighted);
         let mut output_norm_bias =
             self.norm_bias(config, [&names::OUTPUT_NORM, &names::OUTPUT_NORM_BIAS], 0)?;
         let mut output_bias = self.optional(config, &names::OUTPUT_BIAS, 0)?;

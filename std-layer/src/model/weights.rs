@@ -133,7 +133,7 @@ pub struct NormWeights {
     pub bias: Vec<f32>,
 }
 
-/// The weights of a layer; [`Config`](super::Config) says what is computed with them. Its heads are those that [`heads_of`](super::Config::heads_of) says.
+/// The weights of a layer; [`Config`](super::Config) says what is computed with them. Those of norms that have none are ones. Its heads are those that [`heads_of`](super::Config::heads_of) says.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LayerWeights<'a> {

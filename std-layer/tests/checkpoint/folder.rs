@@ -9,9 +9,20 @@ use super::tiny::Tiny;
 use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
-const REORDERED: [&str; 9] =
-    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe", "deepseek"];
-const FUSED: [&str; 9] = [
+const REORDERED: [&str; 11] = [
+    "llama",
+    "smollm3",
+    "granite",
+    "granitemoe",
+    "minicpm",
+    "arcee",
+    "internlm2",
+    "bailingmoe",
+    "deepseek",
+    "xverse",
+    "olmo",
+];
+const FUSED: [&str; 10] = [
     "phi3",
     "internlm2",
     "bailingmoe",
@@ -21,6 +32,7 @@ const FUSED: [&str; 9] = [
     "gpt2",
     "starcoder",
     "modern-bert",
+    "qwen",
 ];
 
 /// A folder of its own, removed at the end.
@@ -263,7 +275,7 @@ impl Dense {
                 };
                 let router = experts.router;
                 all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
-                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe", "gemma4"]);
+                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe", "gemma4", "llama4"]);
                 if stacked {
                     let each = &experts.each;
                     let gate_up: Vec<_> = each.iter().flat_map(|of| [of.gate.unwrap(), of.up]).collect();
@@ -272,7 +284,7 @@ impl Dense {
                         let mut tensor = below(at(&format!("mlp.experts.{name}")), &parts);
                         let rows = tensor.shape[0] / each.len();
                         tensor.shape.splice(..1, [each.len(), rows]);
-                        all.push(if is(&["qwen3vlmoe"]) { tensor.transposed() } else { tensor });
+                        all.push(if is(&["qwen3vlmoe", "llama4"]) { tensor.transposed() } else { tensor });
                     }
                 }
                 for (e, network) in experts.each.iter().enumerate().filter(|_| !stacked) {
@@ -326,6 +338,12 @@ impl Dense {
         if name == "gemma4" {
             all.extend(gemma4::tensors(gguf));
         }
+        // Norms that have no weights.
+        all.retain(|tensor| match name {
+            "olmo" => !tensor.name.contains("norm"),
+            "llama4" => !tensor.name.contains("q_norm") && !tensor.name.contains("k_norm"),
+            _ => true,
+        });
         own::renamed(tiny, &mut all);
         let transposed =
             |tensor: &&mut Self| name == "gpt2" && tensor.shape.len() == 2 && tensor.name.contains(".c_");
@@ -369,6 +387,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("lfm2moe", _) => "lfm2_moe",
         ("gptneox", _) => "gpt_neox",
         ("phi2", _) => "phi",
+        ("llama4", _) => "llama4_text",
         ("modern-bert", _) => "modernbert",
         ("starcoder", _) => "gpt_bigcode",
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",

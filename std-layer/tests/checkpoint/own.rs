@@ -129,6 +129,23 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".linear_attn.", ".mixer."),
             (".mlp.", ".mixer."),
         ],
+        "qwen" => &[
+            ("model.embed_tokens.", "transformer.wte."),
+            ("model.layers.", "transformer.h."),
+            ("model.norm.", "transformer.ln_f."),
+            (".self_attn.qkv_proj.", ".attn.c_attn."),
+            (".self_attn.o_proj.", ".attn.c_proj."),
+            (".input_layernorm.", ".ln_1."),
+            (".post_attention_layernorm.", ".ln_2."),
+            (".up_proj.", ".w1."),
+            (".gate_proj.", ".w2."),
+            (".down_proj.", ".c_proj."),
+        ],
+        "llama4" => &[
+            (".mlp.gate.", ".mlp.router."),
+            (".mlp.shared_experts.", ".mlp.shared_expert."),
+            (".mlp.", ".feed_forward."),
+        ],
         "modern-bert" => &[
             ("embeddings.LayerNorm.", "model.embeddings.norm."),
             ("model.embed_tokens.", "model.embeddings.tok_embeddings."),
@@ -199,6 +216,12 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
+        "qwen" => json
+            .replace(r#""intermediate_size":96"#, r#""intermediate_size":192"#)
+            .replace("rope_theta", "rotary_emb_base")
+            .replace("max_position_embeddings", "seq_length")
+            .replace("head_dim", "kv_channels")
+            .replace("rms_norm_eps", "layer_norm_epsilon"),
         "modern-bert" => {
             json.replace(r#""rope_theta""#, r#""global_rope_theta""#).replace("rms_norm_eps", "norm_eps")
         }
@@ -234,6 +257,11 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         ),
         "granitemoe" => format!(
             r#","num_local_experts":{count},"num_experts_per_tok":{used},"shared_intermediate_size":40,"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
+        ),
+        "qwen" => r#","no_bias":true,"use_logn_attn":true,"rotary_pct":1.0"#.to_owned(),
+        "olmo" => r#","clip_qkv":1.5"#.to_owned(),
+        "llama4" => format!(
+            r#","num_local_experts":{count},"num_experts_per_tok":{used},"intermediate_size_mlp":{width},"interleave_moe_layer_step":2,"moe_layers":[1,3],"no_rope_layers":[1,1,1,0],"use_qk_norm":true,"attention_chunk_size":8192,"floor_scale":8192,"attn_temperature_tuning":true,"attn_scale":0.1"#
         ),
         "gemma-embedding" => format!(
             r#","use_bidirectional_attention":true,"sliding_window":{},"sliding_window_pattern":2,"rope_local_base_freq":10000,"query_pre_attn_scalar":{}"#,

@@ -160,6 +160,10 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     both.iter().skip(1).step_by(2).flatten().copied().collect(),
                 );
             }
+            for x in [&mut q, &mut k, &mut v] {
+                let most = config.attention_clamp.map_or(f64::INFINITY, f64::from);
+                x.iter_mut().for_each(|x| *x = x.clamp(-most, most));
+            }
             for (x, of) in [(&mut q, &w.q_norm), (&mut k, &w.k_norm)] {
                 if config.qk_norm_behind {
                     x.chunks_mut(dim).for_each(|head| rotate(head, p));
@@ -241,6 +245,12 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 }
                 Gate::Gelu => u * g * normal(g),
                 Gate::ReluSquared => u * g.max(0.0).powi(2),
+                Gate::Xielu => {
+                    let [positive, negative] = layer.xielu.unwrap().map(f64::from);
+                    let curved =
+                        if g > 0.0 { positive * g * g } else { negative * (g.min(-1e-6).exp_m1() - g) };
+                    u * (curved + 0.5 * g)
+                }
                 _ => unreachable!("an activation that the oracle does not know"),
             };
             let with = |y: Vec<f64>, bias: Option<&[f32]>| match bias {
@@ -305,9 +315,12 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     let biases = of_layer.and_then(|w| w.biases.as_ref());
                     let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
                     let (gate, [up, down]) = &experts[i];
-                    let y = network(&h, gate.as_deref(), [up, down], [part(0, n), part(1, n), part(2, out)]);
                     let own = of_layer.and_then(|of| of.factors.as_ref()).map_or(1.0, |own| own[i]);
                     let factor = scores[i] / of * f64::from(e.scale) * f64::from(own);
+                    // It multiplies what the expert takes, or what it gives.
+                    let [before, factor] = if e.scaled_inputs { [factor, 1.0] } else { [1.0, factor] };
+                    let h: Vec<f64> = h.iter().map(|x| before * x).collect();
+                    let y = network(&h, gate.as_deref(), [up, down], [part(0, n), part(1, n), part(2, out)]);
                     f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
                 }
                 if let (Some(norms), Some(beside)) = (norms, &beside) {

@@ -10,6 +10,9 @@ impl Tiny {
             ("token_embd".to_owned(), vec![self.hidden, self.vocabulary]),
             (if lfm2 { "token_embd_norm" } else { "output_norm" }.to_owned(), vec![self.hidden]),
         ];
+        // Norms without weights.
+        let olmo = self.architecture == "olmo";
+        all.truncate(if olmo { 1 } else { 2 });
         if self.labels > 0 {
             all.push(("cls.output".to_owned(), vec![self.hidden, self.labels]));
         } else if !self.tied {
@@ -36,7 +39,8 @@ impl Tiny {
             let (q, kv) = self.queries_and_keys(l);
             let head_dim = q / self.heads;
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
-            if !self.is(&["exaone4", "olmo2"]) && !(self.architecture == "modern-bert" && l == 0) {
+            let unnormed = self.architecture == "modern-bert" && l == 0;
+            if !(unnormed || self.is(&["exaone4", "olmo2", "olmo"])) {
                 add("attn_norm", &[self.hidden]);
             }
             let hybrid = self.is(&["qwen35", "qwen35moe", "qwen3next"]);
@@ -87,6 +91,7 @@ impl Tiny {
                 "gpt2",
                 "starcoder",
                 "modern-bert",
+                "qwen",
             ]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else if self.attends(l) {
@@ -106,7 +111,7 @@ impl Tiny {
                 add("attn_norm_2", &[self.hidden]);
             }
             if !self.networks_are_layers()
-                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"])
+                && !self.is(&["exaone4", "olmo2", "olmo", "cohere2", "command-r", "falcon", "phi2"])
             {
                 add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
             }
@@ -121,7 +126,8 @@ impl Tiny {
                     add(&format!("ffn_{name}{end}"), &[&dims, of].concat());
                 }
             };
-            match self.experts.filter(|_| l > 0 || !self.deepseek()) {
+            let alternates = self.architecture == "llama4" && l.is_multiple_of(2);
+            match self.experts.filter(|_| !alternates && (l > 0 || !self.deepseek())) {
                 _ if !self.has_network(l) => {}
                 None if self.is(&["phi3", "chatglm", "glm4", "modern-bert"]) => {
                     add("ffn_up", &[hidden, 2 * between]);
@@ -136,6 +142,7 @@ impl Tiny {
                     "arcee",
                     "phi2",
                     "jais2",
+                    "apertus",
                     "gpt2",
                     "starcoder",
                 ]) =>
@@ -185,6 +192,7 @@ impl Tiny {
             }
             let normed = hybrid
                 || self.is(&[
+                    "apertus",
                     "qwen3",
                     "gemma3",
                     "gemma-embedding",
@@ -262,7 +270,7 @@ impl Tiny {
                 }
             }
         }
-        if self.is(&["chatglm", "gptneox"]) || self.is(&GPT2) {
+        if self.is(&["chatglm", "gptneox", "qwen"]) || self.is(&GPT2) {
             all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
         }
         // Of GLM 4, some models have them.

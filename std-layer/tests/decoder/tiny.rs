@@ -76,7 +76,12 @@ impl Tiny {
             head_dim: if latent { RANK + ROTATED } else { 32 },
             intermediate: 96,
             // Of those whose networks are layers, too, two are networks.
-            layers: if architecture.starts_with("nemotron_h") { 5 } else { 3 },
+            layers: match architecture {
+                name if name.starts_with("nemotron_h") => 5,
+                // Every second one of Llama 4 has experts, and the fourth is not rotated.
+                "llama4" => 4,
+                _ => 3,
+            },
             vocabulary: 97,
             window: 24,
             tied: architecture.starts_with("gemma") || architecture == "modern-bert",
@@ -84,7 +89,9 @@ impl Tiny {
             experts: match architecture {
                 // In 4 groups, of which 2 are taken.
                 "bailingmoe2" | "deepseek2" => Some((12, 5)),
-                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" | "deepseek" => Some((6, 3)),
+                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" | "deepseek" | "llama4" => {
+                    Some((6, 3))
+                }
                 name => name.ends_with("moe").then_some((6, 3)),
             },
             experts_scale: 1.5,
@@ -145,6 +152,13 @@ impl Tiny {
             ("gpt2", None),
             ("jais2", Some(QuantFormat::Q8_0)),
             ("deepseek", None),
+            ("qwen", None),
+            ("baichuan", Some(QuantFormat::Q8_0)),
+            ("xverse", None),
+            ("orion", None),
+            ("llama4", Some(QuantFormat::Q4_1)),
+            ("olmo", None),
+            ("apertus", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -264,6 +278,7 @@ impl Tiny {
         match self.architecture {
             "qwen2moe" | "qwen35moe" | "qwen3next" => self.intermediate,
             "granitemoe" => 40,
+            "llama4" => self.between(),
             "lfm2moe" => 0,
             "nemotron_h_moe" => 40,
             // Others than those of the first layer.
@@ -292,9 +307,10 @@ impl Tiny {
 
     /// Whether norms are layer norms, and whether those have biases.
     fn layer_norms(&self) -> (bool, bool) {
-        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"])
-            || self.is(&GPT2);
-        (biased || self.is(&["cohere2", "command-r", "modern-bert"]), biased)
+        let biased =
+            self.is(&["orion", "starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"])
+                || self.is(&GPT2);
+        (biased || self.is(&["cohere2", "command-r", "modern-bert", "olmo"]), biased)
     }
 
     /// Experts: with one beside them and with scores as they are, normalised, and all of them used; by the sigmoid with a bias of choosing, in groups, and with a network beside them that has no

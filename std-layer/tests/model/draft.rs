@@ -23,10 +23,10 @@ pub fn has_residual_norms(architecture: &str) -> bool {
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
 pub fn layer_norms(architecture: &str) -> (bool, bool) {
-    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
+    let biased = ["orion", "starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
         .contains(&architecture)
         || has_positions(architecture);
-    let others = ["cohere2", "command-r", "modern-bert"].contains(&architecture);
+    let others = ["cohere2", "command-r", "modern-bert", "olmo"].contains(&architecture);
     (biased || others || has_residual_norms(architecture), biased)
 }
 
@@ -38,7 +38,7 @@ pub fn has_positions(architecture: &str) -> bool {
 /// Whether files of this architecture always have experts.
 pub fn is_mixture(architecture: &str) -> bool {
     architecture.ends_with("moe")
-        || ["gpt-oss", "qwen3next", "minimax-m2"].contains(&architecture)
+        || ["gpt-oss", "qwen3next", "minimax-m2", "llama4"].contains(&architecture)
         || is_deepseek(architecture)
 }
 
@@ -189,6 +189,10 @@ impl Draft {
             own("expert_count", Value::U32(4));
             own("expert_used_count", Value::U32(2));
         }
+        if architecture == "llama4" {
+            own("interleave_moe_layer_step", Value::U32(2));
+            own("expert_feed_forward_length", Value::U32(32));
+        }
         if is_deepseek(architecture) {
             own("leading_dense_block_count", Value::U32(1));
             own("expert_shared_count", Value::U32(u32::from(!lfm2)));
@@ -211,11 +215,16 @@ impl Draft {
         } else {
             d.set(&key, Value::U32(kv_heads));
         }
+        if architecture == "apertus" {
+            ["xielu.alpha_p", "xielu.alpha_n"].iter().for_each(|key| d.set(key, Value::F32(0.0)));
+        }
         let feed_forward = format!("{architecture}.feed_forward_length");
         if apart {
             d.set_array(&feed_forward, ValueType::U32, &widths);
         } else {
-            d.set(&feed_forward, Value::U32(if wide { 32 } else { 64 }));
+            // Those of Qwen 1 say twice as much.
+            let width = if architecture == "qwen" { 128 } else { 64 };
+            d.set(&feed_forward, Value::U32(if wide { 32 } else { width }));
         }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
@@ -239,7 +248,8 @@ impl Draft {
                 let of_network = name.starts_with("ffn_") || name.starts_with("exp_probs");
                 d.tensor(&format!("blk.{}.{name}", if of_network { network } else { layer }), dims, of);
             };
-            if !is(&["exaone4", "olmo2"]) && !(modern && i == 0) {
+            let unnormed = modern && i == 0;
+            if !(unnormed || is(&["exaone4", "olmo2", "olmo"])) {
                 own("attn_norm.weight", &[32], T::F32);
             }
             // Of Gemma 4, layers with a window have more and smaller heads, and the others keys for values.
@@ -286,8 +296,16 @@ impl Draft {
                     own("attn_q_a_norm.weight", &[24], T::F32);
                     own("attn_q_b.weight", &[24, 64], T::F16);
                 }
-            } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"])
-                || modern
+            } else if is(&[
+                "phi3",
+                "chatglm",
+                "gptneox",
+                "falcon",
+                "bailingmoe2",
+                "gpt2",
+                "starcoder",
+                "qwen",
+            ]) || modern
             {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
@@ -304,7 +322,8 @@ impl Draft {
             let gpt_oss = architecture == "gpt-oss";
             let by_attention = is(&["gpt-oss", "seed_oss", "glm4moe"]);
             let norm = if by_attention || hybrid { "post_attention_norm.weight" } else { "ffn_norm.weight" };
-            let own_norm = !apart && !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"]);
+            let own_norm =
+                !apart && !is(&["exaone4", "olmo2", "olmo", "cohere2", "command-r", "falcon", "phi2"]);
             if own_norm {
                 own(norm, &[32], T::BF16);
             }
@@ -317,7 +336,9 @@ impl Draft {
             if apart && layer == network {
                 continue;
             }
-            if is_mixture(architecture) && !(is_deepseek(architecture) && i == 0) {
+            // Of Llama 4 each second layer has experts.
+            let dense = is_deepseek(architecture) && i == 0 || architecture == "llama4" && i % 2 == 0;
+            if is_mixture(architecture) && !dense {
                 own("ffn_gate_inp.weight", &[32, 4], T::F32);
                 if !apart {
                     own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
@@ -337,6 +358,7 @@ impl Draft {
                     "arcee",
                     "phi2",
                     "jais2",
+                    "apertus",
                 ]) && !has_positions(architecture)
                 {
                     own("ffn_gate.weight", &[32, 64], T::Q5_0);
@@ -344,7 +366,10 @@ impl Draft {
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             }
-            if architecture == "nemotron_h_moe" || is_deepseek(architecture) && i > 0 && !lfm2 {
+            if architecture == "nemotron_h_moe"
+                || architecture == "llama4" && !dense
+                || is_deepseek(architecture) && i > 0 && !lfm2
+            {
                 if !apart {
                     own("ffn_gate_shexp.weight", &[32, 32], T::Q5_0);
                 }
@@ -372,7 +397,7 @@ impl Draft {
                 own("ffn_up_exps.bias", &[32, 4], T::F16);
                 own("ffn_down_exps.bias", &[32, 4], T::BF16);
             }
-            if is(&["chatglm", "gptneox", "gpt2", "starcoder"]) {
+            if is(&["chatglm", "gptneox", "gpt2", "starcoder", "qwen"]) {
                 own("attn_qkv.bias", &[128], T::F32);
             }
             if is(&["starcoder2", "gptneox", "phi2", "jais2", "gpt2", "starcoder"]) {
@@ -389,6 +414,7 @@ impl Draft {
             }
             if (lfm2
                 || is(&[
+                    "apertus",
                     "gemma3",
                     "gemma-embedding",
                     "gemma4",
@@ -417,7 +443,9 @@ impl Draft {
                 own("post_ffw_norm.weight", &[32], T::F32);
             }
         }
-        d.tensor(if lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }, &[32], T::F32);
+        if architecture != "olmo" {
+            d.tensor(if lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }, &[32], T::F32);
+        }
         if biases {
             d.tensor("output_norm.bias", &[32], T::F32);
         }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn what_is_not_supported_is_named() {
-    for name in ["mamba", "bloom", "llama4", ""] {
+    for name in ["mamba", "bloom", "mpt", ""] {
         let mut draft = Draft::of("llama");
         draft.set("general.architecture", Value::String(name));
         let text = refused(&draft).to_string();

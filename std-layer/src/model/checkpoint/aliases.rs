@@ -21,6 +21,11 @@ const LFM2: Aliases = &[
 const MINIMAX: Aliases =
     &[(".block_sparse_moe.", ".mlp."), (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")];
 const HUNYUAN: Aliases = &[(".mlp.gate.wg.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts.")];
+const LLAMA4: Aliases = &[
+    (".feed_forward.", ".mlp."),
+    (".mlp.router.", ".mlp.gate."),
+    (".mlp.shared_expert.", ".mlp.shared_experts."),
+];
 /// The library names experts otherwise since 2026.
 const GRANITE: Aliases = &[
     (".block_sparse_moe.input_linear.weight", ".mlp.experts.gate_up_proj"),
@@ -66,6 +71,12 @@ const BAILING: Aliases = &[
     (".attention.query_layernorm.", ".self_attn.q_norm."),
     (".attention.key_layernorm.", ".self_attn.k_norm."),
     (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
+];
+const QWEN: Aliases = &[
+    (".attn.c_attn.", ".self_attn.qkv_proj."),
+    (".attn.c_proj.", ".self_attn.o_proj."),
+    (".w1.", ".up_proj."),
+    (".w2.", ".gate_proj."),
 ];
 const EXAONE: Aliases = &[
     ("transformer.wte.", "model.embed_tokens."),
@@ -152,6 +163,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
         Architecture::MiniMaxM2 => [MINIMAX, W123],
         Architecture::HunyuanMoe => [HUNYUAN, &[]],
+        Architecture::Llama4 => [LLAMA4, &[]],
         Architecture::GraniteMoe => [GRANITE, &[]],
         Architecture::Gemma4 => [GEMMA4, &[]],
         Architecture::GraniteHybrid => [GRANITE, SPACE],
@@ -159,6 +171,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::InternLm2 => [INTERNLM2, W123],
         Architecture::BailingMoe | Architecture::BailingMoe2 => [BAILING, &[]],
         Architecture::Exaone => [EXAONE, &[]],
+        Architecture::Qwen => [QWEN, EXAONE],
         Architecture::GptNeoX => [GPT_NEOX, NEOX_MATRICES],
         Architecture::Falcon => [FALCON, NEOX_MATRICES],
         Architecture::Phi2 => [PHI, &[]],
@@ -178,6 +191,7 @@ fn keys(architecture: Architecture) -> Aliases {
         Architecture::GptNeoX => {
             &[("rotary_pct", "partial_rotary_factor"), ("rotary_emb_base", "rope_theta")]
         }
+        Architecture::Qwen => &[("kv_channels", "head_dim"), ("rotary_emb_base", "rope_theta")],
         Architecture::Falcon => &[
             ("n_layer", "num_hidden_layers"),
             ("n_head", "num_attention_heads"),
