@@ -463,6 +463,24 @@ fn refused() {
         ],
     );
     changed_configurations(
+        &Tiny::new("llama4", None),
+        &[
+            (r#""moe_layers":[1,3]"#, r#""moe_layers":[1,2]"#, &["moe_layers", "each 2 layers"]),
+            (r#""floor_scale":8192"#, r#""floor_scale":1"#, &["floor_scale"]),
+            (r#""no_rope_layers":[1,1,1,0]"#, r#""no_rope_layers":[1,1,0,1]"#, &["no_rope_layers", "4"]),
+            (r#""num_local_experts":6"#, r#""num_local_experts":7"#, &["mlp.gate", "[64, 6]", "[64, 7]"]),
+            (r#""intermediate_size_mlp":96"#, r#""intermediate_size_mlp":95"#, &["mlp.gate_proj", "95"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("olmo", None),
+        &[(r#""clip_qkv":1.5"#, r#""clip_qkv":-1.5"#, &["clamp_kqv", "-1.5"])],
+    );
+    changed_configurations(
+        &Tiny::new("qwen", None),
+        &[(r#""intermediate_size":192"#, r#""intermediate_size":1"#, &["feed_forward_length", "1"])],
+    );
+    changed_configurations(
         &Tiny::new("bailingmoe2", None),
         &[
             (r#""score_function":"sigmoid""#, r#""score_function":"tanh""#, &["scoring_func", "tanh"]),

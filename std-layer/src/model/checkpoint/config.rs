@@ -230,7 +230,9 @@ impl Source<'_> {
         if let Some(said) = self.get(EXPERTS).and_then(Json::as_array) {
             let every = (0..layers).filter(|layer| (layer + 1) % step == 0);
             if !every.map(u64::from).map(Some).eq(said.iter().map(Json::as_u64)) {
-                return Err(format!("{EXPERTS} are not every {step}th layer, which is not supported"));
+                return Err(format!(
+                    "{EXPERTS} are not the last of each {step} layers, which is not supported"
+                ));
             }
         }
         if let Some(normed) = self.flag("use_qk_norm")? {
@@ -238,8 +240,16 @@ impl Source<'_> {
         }
         // The token at which a chunk ends is the first one that has a temperature.
         let chunk = self.size("attention_chunk_size")?.unwrap_or(8192);
-        let floor = self.size("floor_scale")?.unwrap_or(8192).saturating_sub(1);
-        self.set("attention.temperature_length", Value::U32(chunk.min(floor)))
+        let floor = match self.flag("attn_temperature_tuning")? {
+            Some(false) => u32::MAX,
+            _ => self.size("floor_scale")?.unwrap_or(8192).saturating_sub(1),
+        };
+        match chunk.min(floor) {
+            0 => {
+                Err("attention_chunk_size and floor_scale leave no position without a temperature".to_owned())
+            }
+            longest => self.set("attention.temperature_length", Value::U32(longest)),
+        }
     }
 
     /// Windows of all layers, or of those between others; elsewhere the context ends where not every position would be seen.
