@@ -18,7 +18,10 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import TokenType
 
+from reference import ENCODERS as WITH_NORMS_IN_FRONT
 from reference import UNGATED, Model
+
+NO_GATE = (*UNGATED, "apertus")
 
 GEMMA4 = dict(
     architecture="gemma4",
@@ -332,6 +335,32 @@ TESTS = {
             "rope.scaling.yarn_log_multiplier": 0.1,
         },
     ),
+    # Each second layer has experts, and the fourth is not rotated.
+    "tiny-llama4": dict(architecture="llama4", layers=5, experts=(6, 1, 96), keys={"interleave_moe_layer_step": 2}),
+    "tiny-qwen": dict(architecture="qwen", kv_heads=4),
+    # 7B, which llama.cpp tells by its 32 layers.
+    "tiny-baichuan": dict(architecture="baichuan", layers=32, width=32, between=64, heads=2, kv_heads=2),
+    # Baichuan 13B has linear biases, which its number of layers says.
+    "tiny-baichuan-13b": dict(architecture="baichuan", layers=40, width=32, between=64, heads=2, kv_heads=2),
+    "tiny-xverse": dict(architecture="xverse", kv_heads=4),
+    "tiny-orion": dict(architecture="orion"),
+    "tiny-olmo": dict(architecture="olmo", kv_heads=4, keys={"attention.clamp_kqv": 1.5}),
+    "tiny-apertus": dict(architecture="apertus"),
+    # Encoders like decoders; of the first, texts are multiplied with two matrices more.
+    "tiny-gemma-embedding": dict(
+        architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}
+    ),
+    "tiny-modern-bert": dict(
+        architecture="modern-bert", layers=5, kv_heads=4, tied=True, keys={"attention.sliding_window": 8, "rope.freq_base_swa": 10000.0, "pooling_type": 2}
+    ),
+    # As in the smallest of Granite's.
+    "tiny-modern-bert-silu": dict(
+        architecture="modern-bert",
+        layers=4,
+        kv_heads=4,
+        tied=True,
+        keys={"attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "hidden_activation": "silu", "pooling_type": 1},
+    ),
 }
 # Encoders: one of each kind, with all that files of it may have.
 ENCODERS = {
@@ -359,7 +388,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "modern-bert": False, "orion": True, "olmo": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -379,6 +408,8 @@ KEYS = {
         "expert_weights_scale": 2.5,
         "expert_gating_func": 2,
     },
+    "gemma-embedding": {"attention.sliding_window": 512, "pooling_type": 1},
+    "modern-bert": {"attention.sliding_window": 128, "rope.freq_base_swa": 10000.0, "pooling_type": 1},
     "lfm2": {"shortconv.l_cache": 3},
     "lfm2moe": {"shortconv.l_cache": 3, "leading_dense_block_count": 2, "expert_gating_func": 2},
 }
@@ -471,7 +502,7 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `two_norms`: attention and the network, which take the same, have a norm each. `local`: of Gemma 4,
@@ -480,7 +511,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     layers have attention, where the others have a convolution instead, or a state space. `latent`: of latent attention the rank of queries, if they are two products, that of keys and values, and the elements of a
     head's query that are not rotated, of those that are, and of its result.
     `space`: of layers that are a state space, where others have attention: heads of keys and of values, and the elements of each. `pattern`: of each layer whether it
-    is a state space (M), attention (*) or a network (F), where it is one of them alone."""
+    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with."""
     m = Writer(path, architecture, seed)
     rotated, values = int(part * head_dim), head_dim
     if latent:
@@ -500,7 +531,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         attention = [i for i, kind_of_layer in enumerate(pattern) if kind_of_layer == "*"]
         m.key("feed_forward_length", [between if kind_of_layer == "F" else 0 for kind_of_layer in pattern])
     elif not per_layer:
-        m.key("feed_forward_length", between)
+        m.key("feed_forward_length", between * (2 if architecture == "qwen" else 1))
     m.key("attention.head_count", heads)
     if not local:
         m.key("attention.head_count_kv", kv_heads if attention is None else [kv_heads if i in attention else 0 for i in range(layers)])
@@ -545,6 +576,13 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         told["embedding_length_per_layer_input"] = 0
     for key, value in told.items():
         m.key(key, value)
+    if architecture == "apertus":
+        # Of each layer another activation. These keys are without the architecture's name.
+        spread = np.linspace(-0.4, 1.7, layers).tolist()
+        for key, numbers in (("alpha_p", spread[::-1]), ("alpha_n", spread), ("beta", [0.5] * layers), ("eps", [-1e-6] * layers)):
+            m.file.add_array(f"xielu.{key}", numbers)
+    if architecture in WITH_NORMS_IN_FRONT:
+        m.file.add_causal_attention(False)
     m.tokenizer(vocabulary)
     if labels:
         m.file.add_pooling_type(gguf.PoolingType.RANK)
@@ -565,9 +603,11 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if local:
         # A quarter of a head turns; the divisors of the other frequencies are as in Gemma's files.
         m.file.add_tensor("rope_freqs.weight", np.where(np.arange(rotated // 2) < rotated // 8, 1, 1e30).astype(np.float32))
-    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2") + GPT2, architecture in ("phi3", "chatglm", "glm4")
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "modern-bert", "qwen") + GPT2, architecture in ("phi3", "chatglm", "glm4", "modern-bert")
 
     def norm(name):
+        if architecture == "olmo":
+            return
         m.vector(name + ".weight", width, 1)
         if LAYER_NORMS.get(architecture):
             m.vector(name + ".bias", width, 0, 0.3)
@@ -577,7 +617,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         is_local = local and windowed[i]
         own_heads, own_dim = local if is_local else (kv_heads, head_dim)
         queries, keys = heads * own_dim, own_heads * own_dim
-        if architecture not in ("olmo2", "exaone4"):
+        if architecture not in ("olmo2", "exaone4") and not (architecture == "modern-bert" and i == 0):
             norm(layer + "attn_norm")
         if two_norms:
             norm(layer + "attn_norm_2")
@@ -604,10 +644,10 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             inputs = [("attn_qkv", queries + 2 * keys, width)]
         for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
+            biased = architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
             whole = architecture in WHOLE_NORMS
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1
@@ -619,7 +659,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             m.vector(layer + "attn_k_norm.weight", (kv_heads, head_dim), 1)
         if local:
             m.vector(layer + "layer_output_scale.weight", 1, 0.7)
-        if architecture in ("gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"):
+        if architecture in ("gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
@@ -632,7 +672,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             roles = [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]
             if fused_up:
                 roles = [("ffn_up", 2 * between, width), roles[2]]
-            if architecture in UNGATED:
+            if architecture in NO_GATE:
                 roles = roles[1:]
             if architecture == "gemma4" and count:
                 roles = [("ffn_gate_up", 2 * between, width), roles[2]]
@@ -646,7 +686,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
 
         if pattern and not is_network:
             pass
-        elif experts and i >= told.get("leading_dense_block_count", 0):
+        elif experts and i >= told.get("leading_dense_block_count", 0) and (i + 1) % told.get("interleave_moe_layer_step", 1) == 0:
             count, _, own = experts
             m.matrix(layer + "ffn_gate_inp.weight", count, width, Type.F32)
             if architecture == "gpt-oss":
@@ -661,7 +701,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                 m.vector(layer + "ffn_down_exps.scale", count, 1, 0.3)
                 for role in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
                     m.vector(f"{layer}{role}.weight", width, 1)
-            all_shared = told.get("expert_shared_count", 0) * own
+            all_shared = own if architecture == "llama4" else told.get("expert_shared_count", 0) * own
             if architecture in SHARED:
                 m.vector(layer + "ffn_gate_inp_shexp.weight", width, 0)
                 all_shared = between
@@ -679,6 +719,13 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             for name in ("enorm", "hnorm", "shared_head_norm"):
                 m.vector(f"{layer}nextn.{name}.weight", width, 1)
     norm("token_embd_norm" if architecture.startswith("lfm2") else "output_norm")
+    if architecture == "modern-bert":
+        norm("token_embd_norm")
+    if dense:
+        for key, value in (("2_feat_in", width), ("2_feat_out", dense), ("3_feat_in", dense), ("3_feat_out", width)):
+            m.key(f"dense_{key}", value)
+        m.matrix("dense_2.weight", dense, width, kind("dense_2", 0))
+        m.matrix("dense_3.weight", width, dense, kind("dense_3", 0))
     if per_layer:
         m.matrix("per_layer_token_embd.weight", vocabulary, size * layers, kind("token_embd", 0))
         m.matrix("per_layer_model_proj.weight", size * layers, width, kind("per_layer_model_proj", 0))
@@ -818,8 +865,11 @@ def write_tests(folder):
         write(path, seed, kinds, **shape)
         tokens = [1] + [(7 * i * i + 13 * seed + 3) % 320 for i in range(1, TEST_TOKENS)]
         model = Model(path)
-        logits = [[float(f"{x:.7g}") for x in row] for row in model.logits(tokens)]
-        truth = {"tokens": tokens, "logits": logits} | ({"score": model.score(tokens)} if "labels" in shape else {})
+        if model.architecture in WITH_NORMS_IN_FRONT:
+            truth = {"tokens": tokens, "embedding": [float(f"{x:.7g}") for x in model.embedding(tokens)]}
+        else:
+            logits = [[float(f"{x:.7g}") for x in row] for row in model.logits(tokens)]
+            truth = {"tokens": tokens, "logits": logits} | ({"score": model.score(tokens)} if "labels" in shape else {})
         (folder / f"{name}.json").write_text(json.dumps(truth, separators=(",", ":")))
 
 
@@ -851,7 +901,7 @@ def main():
         p.error(f"{a.architecture} needs --experts")
     kinds = by_role(a.layers)[a.weights]
     keys = KEYS.get(a.architecture)
-    kv_heads = max(1, heads // 8)
+    kv_heads = heads if a.architecture == "modern-bert" else max(1, heads // 8)
     # As wide as the model, and twice as wide for values.
     linear = (a.dim // 128, a.dim // 64, 128) if a.architecture in HYBRID else None
     local = (kv_heads, 64) if a.architecture == "gemma4" else None
@@ -861,8 +911,9 @@ def main():
     space = (max(1, a.dim // 512), a.dim // 32, 128, 64) if pattern or a.architecture == "granitehybrid" else None
     # As llama.cpp expects it.
     each = a.architecture == "command-r" and a.layers >= 64
+    dense = 4 * a.dim if a.architecture == "gemma-embedding" else None
     latent = (a.dim // 4, 512, 128, 64, 128) if a.architecture in LATENT else None
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, keys=keys)
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, dense=dense, keys=keys)
 
 
 main()

@@ -55,17 +55,26 @@ def relu_squared(x):
     return np.maximum(x, 0) ** 2
 
 
+def xielu(x, positive, negative):
+    """The integral of a function that is steep above 0 and bounded below."""
+    x = x.astype(np.float64)
+    y = np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, -1e-6)) - x))
+    return (y + 0.5 * x).astype(np.float32)
+
+
 def softcap(x, cap):
     return x if cap == 0 else cap * np.tanh(x / cap)
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4", "llama4", "baichuan", "xverse", "olmo")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
-DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1}
+DEEPSEEK = {"glm4moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1, "llama4": 2}
 # Of so many layers the last one sees all positions, and the others those of a window.
-PERIODS = {"gemma4": 6, "gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
+PERIODS = {"gemma4": 6, "gemma3": 6, "gemma-embedding": 6, "modern-bert": 3, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
+# Encoders with norms in front of attention and networks, as decoders have them. Windows are half as long on each side.
+ENCODERS = ("gemma-embedding", "modern-bert")
 # Attention and the feed-forward network take the same numbers.
 PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
@@ -119,16 +128,17 @@ class Model:
         if self.architecture not in PERIODS:
             return self.architecture == "phi3"
         period = self.get("attention.sliding_window_pattern", PERIODS[self.architecture])
-        by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period < period - 1
+        other = 0 if self.architecture == "modern-bert" else period - 1 if isinstance(period, int) else None
+        by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period != other
         return self.window > 0 and by_period
 
     def frequencies(self, local, positions):
         """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
         dims = self.get("rope.dimension_count", self.head_dim)
-        local = local and self.architecture in ("gemma3", "gemma4", "olmo2")  # The others rotate alike in all layers.
-        base = 10000.0 if local and self.gemma else self.get("rope.freq_base", 10000.0)
-        if local and self.architecture == "gemma4":
-            dims, base = self.get("rope.dimension_count_swa", dims), self.get("rope.freq_base_swa", base)
+        local = local and self.architecture in ("gemma3", "gemma4", "olmo2") + ENCODERS  # The others rotate alike in all layers.
+        base = self.get("rope.freq_base", 10000.0)
+        if local:
+            dims, base = self.get("rope.dimension_count_swa", dims), self.get("rope.freq_base_swa", 10000.0 if self.gemma or self.architecture in ENCODERS else base)
         i = np.arange(dims // 2)
         f = base ** (-2.0 * i / dims)
         if local:
@@ -218,6 +228,15 @@ class Model:
 
     def embedding(self, tokens):
         """The row of a text."""
+        x = self.rows(tokens) if self.architecture in ENCODERS else self.encoded(tokens)
+        x = x.astype(np.float64)
+        row = {1: x.mean(0), 2: x[0], 3: x[-1]}[self.get("pooling_type")]
+        for name in ("dense_2.weight", "dense_3.weight"):
+            row = row if self.weight(name) is None else self.weight(name) @ row
+        return (row / np.sqrt((row * row).sum())).astype("<f4")
+
+    def encoded(self, tokens):
+        """The rows of the tokens of an encoder of BERT's kind."""
         x = self.weight("token_embd.weight")[np.asarray(tokens)]
         if self.weight("token_types.weight") is not None:
             x = x + self.weight("token_types.weight")[0]
@@ -226,9 +245,7 @@ class Model:
         x = layer_norm(x, self.weight("token_embd_norm.weight"), self.weight("token_embd_norm.bias"), self.eps)
         for layer in range(self.layers):
             x = self.encoder_layer(x, layer)
-        x = x.astype(np.float64)
-        row = {1: x.mean(0), 2: x[0], 3: x[-1]}[self.get("pooling_type")]
-        return (row / np.sqrt((row * row).sum())).astype("<f4")
+        return x
 
     def linear_attention(self, x, layer):
         """The gated delta rule: each head of values keeps a matrix, to which each token adds."""
@@ -336,6 +353,8 @@ class Model:
     def normed(self, x, name):
         """A norm, if the model has it."""
         weight, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        if weight is None and self.architecture == "olmo" and "post" not in name:
+            return layer_norm(x, 1, 0, self.eps)
         if weight is None:
             return x
         return norm(x, weight, self.eps) if self.rms_norms else layer_norm(x, weight, 0 if bias is None else bias, self.eps)
@@ -350,6 +369,8 @@ class Model:
         if self.architecture in LATENT:
             return self.latent_attention(x, layer)
         n, local = len(x), self.is_local(layer)
+        # Baichuan 13B.
+        by_distance = self.architecture == "baichuan" and self.layers == 40
         kv_heads, head_dim = self.heads_of(layer)
         rows = [self.heads * head_dim, kv_heads * head_dim]
 
@@ -362,7 +383,8 @@ class Model:
 
         def linear(role, heads):
             y, bias = x @ part(role, "weight").T, part(role, "bias")
-            return (y if bias is None else y + bias).reshape(n, heads, -1)
+            most = self.get("attention.clamp_kqv", np.inf)
+            return np.clip(y if bias is None else y + bias, -most, most).reshape(n, heads, -1)
 
         def normed(y, role):
             """Norms of heads, each of which may have weights of its own, or of all heads together, as long as the weight is."""
@@ -376,13 +398,18 @@ class Model:
             # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.
             if self.architecture in ("nemotron_h", "nemotron_h_moe", "gpt2", "starcoder") or self.architecture.startswith("granite") and not self.get("rope.scaling.finetuned", True):
                 return y
-            still = layer % 4 == 3 if self.architecture == "smollm3" else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
+            if by_distance:
+                return y
+            still = layer % 4 == 3 if self.architecture in ("smollm3", "llama4") else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
             return y if still else self.rotate(y, local)
 
         q = linear("attn_q", self.heads)
         q, gate = q[..., :head_dim], q[..., head_dim:]
 
         def turned(y, role):
+            if self.architecture == "llama4":
+                # What is rotated has a norm without weights behind that, but in models with 128 experts.
+                return y if layer % 4 == 3 else norm(rotated(y), 1, self.eps) if self.get("expert_count") != 128 else rotated(y)
             return normed(rotated(y), role) if self.architecture.startswith("hunyuan") else rotated(normed(y, role))
 
         q = turned(q, "attn_q_norm")
@@ -400,8 +427,12 @@ class Model:
         k, v = (np.repeat(t, self.heads // kv_heads, axis=1) for t in (k, v))
         scores = softcap(np.einsum("ihd,jhd->hij", q, k) * self.scale, self.get("attn_logit_softcapping", 0))
         distance = np.arange(n)[:, None] - np.arange(n)
+        if by_distance:
+            scores = scores - self.slopes()[:, None, None] * distance
         window = self.window if local else 0
         hidden = (distance < 0) | (distance >= window if window else False)
+        if self.architecture in ENCODERS:
+            hidden = np.abs(distance) > (window // 2 if window else n)
         scores = np.where(hidden, -np.inf, scores)
         sinks = self.weight(f"blk.{layer}.attn_sinks.weight")
         if sinks is not None:
@@ -426,12 +457,19 @@ class Model:
         def gated(gate, up):
             if self.gpt_oss:
                 return clamped_swiglu(gate, up)
+            if self.architecture == "modern-bert" and self.get("hidden_activation") != "silu":
+                return gelu_erf(gate) * up
             return (gelu if self.gemma else silu)(gate) * up
+
+        ungated = UNGATED.get(self.architecture)
+        if self.architecture == "apertus":
+            softplus = [np.log1p(np.exp(self.meta[f"xielu.alpha_{kind}"][layer])) for kind in "pn"]
+            ungated = lambda x: xielu(x, softplus[0], 0.5 + softplus[1])
 
         def network(x, matrices, biases=(0, 0, 0)):
             gate, up, down = (lambda x, w=w, b=b: x @ w.T + b for w, b in zip(matrices, biases))
-            if self.architecture in UNGATED:
-                return down(UNGATED[self.architecture](up(x)))
+            if ungated:
+                return down(ungated(up(x)))
             return down(gated(gate(x), up(x)))
 
         def named(end):
@@ -439,10 +477,10 @@ class Model:
 
         if weight("gate_inp") is None:
             gate, up, down = named("")
-            if self.architecture in UNGATED:
+            if ungated:
                 biases = [self.weight(f"blk.{layer}.ffn_{role}.bias") for role in ("up", "down")]
                 add_up, add_down = (0 if bias is None else bias for bias in biases)
-                return UNGATED[self.architecture](x @ up.T + add_up) @ down.T + add_down
+                return ungated(x @ up.T + add_up) @ down.T + add_down
             if gate is None:
                 gate, up = np.split(up, 2)
             return network(x, (gate, up, down))
@@ -490,15 +528,20 @@ class Model:
         for row, experts in enumerate(chosen):
             for e, f in zip(experts, factor[row]):
                 own = [0 if b is None else b[e] for b in biases]
-                y[row] += np.float32(f) * network(x[row], [None if w is None else w[e] for w in matrices], own)
+                # Of Llama 4 scores multiply what experts take.
+                before, behind = (f, 1) if self.architecture == "llama4" else (1, f)
+                y[row] += np.float32(behind) * network(np.float32(before) * x[row], [None if w is None else w[e] for w in matrices], own)
         return y if experts_norm is None else beside + self.normed(y, f"blk.{layer}.post_ffw_norm_2")
 
-    def logits(self, tokens):
+    def rows(self, tokens):
+        """What the output matrix multiplies."""
         embedding = self.weight("token_embd.weight")
         x = embedding[np.asarray(tokens)]
         x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma else 1))
         if self.weight("position_embd.weight") is not None:
             x = x + self.weight("position_embd.weight")[: len(tokens)]
+        if self.architecture == "modern-bert":
+            x = self.normed(x, "token_embd_norm")
         per_layer = self.get("embedding_length_per_layer_input", 0)
         if per_layer:
             shape = (len(x), self.layers, per_layer)
@@ -533,10 +576,11 @@ class Model:
                 x = x + normed(y @ self.weight(f"blk.{layer}.proj.weight").T, "post_norm")
             scale = self.weight(f"blk.{layer}.layer_output_scale.weight")
             x = x if scale is None else x * scale
-        scale = self.get("logit_scale", 1.0)
-        last = "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm"
-        bias = self.weight("output.bias")
-        y = (self.normed(x, last) @ self.output().T + (0 if bias is None else bias)) * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
+        return self.normed(x, "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm")
+
+    def logits(self, tokens):
+        scale, bias = self.get("logit_scale", 1.0), self.weight("output.bias")
+        y = (self.rows(tokens) @ self.output().T + (0 if bias is None else bias)) * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 
     def output(self):

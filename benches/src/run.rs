@@ -10,6 +10,7 @@ use crate::arena::Arena;
 use crate::error::{Failure, Outcome};
 use crate::limits::{moved, peak_ops, peak_work, Limits};
 use crate::measure::{interleave, median, seconds, Contender};
+use crate::options::start;
 use crate::workload::{refused, Case, Entry, Workload};
 
 /// One measured operator.
@@ -82,9 +83,12 @@ impl Session {
         Self { limits, arena: Arena::new(0), min_time, samples }
     }
 
-    /// Verifies, then times `job` with the kernels that `caps` allows, on the threads of `rt`.
+    /// Verifies, then times `job` with the kernels that `caps` allows, on the threads of `rt`, or on as many as it
+    /// can use.
     pub fn measure(&mut self, job: Job, caps: Caps, rt: &Runtime) -> Outcome<Record> {
         let Job { entry, case } = job;
+        let one = entry.on_one_thread().then(|| start(1)).transpose()?;
+        let rt = one.as_ref().unwrap_or(rt);
         let Case { element, format, shape } = case;
         let cost = (entry.cost)(&case);
         let mut workload = entry.make(case, caps, rt, &mut self.arena)?;

@@ -32,14 +32,18 @@ mod tiny;
 use exact::{exact, generator};
 use folder::{config, Dense, Folder};
 use gllm_kernels_std::core::QuantFormat;
-use gllm_kernels_std::model::{Matrix, Model};
+use gllm_kernels_std::model::{Matrix, Model, Pooling};
 use gllm_testkit::effort;
 use tiny::Tiny;
 
-/// Exact logits behind each of some tokens.
+/// Exact logits behind each of some tokens; of encoders their row.
 fn logits(model: &Model<'_>) -> Vec<f32> {
     let tokens: Vec<u32> = (0..60u32).map(|i| (i * i + 7 * i) % 97).collect();
-    generator(model, 2, exact()).logits(&tokens).unwrap()
+    let mut generator = generator(model, 2, exact());
+    match model.config().causal {
+        true => generator.logits(&tokens).unwrap(),
+        false => generator.embed(&[&tokens], Pooling::Mean).unwrap().remove(0),
+    }
 }
 
 fn assert_alike(got: &[f32], want: &[f32], what: &str) {
@@ -85,6 +89,10 @@ fn all() -> Vec<Tiny> {
         "phi2",
         "jais2",
         "falcon",
+        "qwen",
+        "xverse",
+        "orion",
+        "olmo",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -110,6 +118,7 @@ fn all() -> Vec<Tiny> {
         Tiny::new("bailingmoe", None),
         Tiny::new("deepseek", None),
         Tiny::new("bailingmoe2", None),
+        Tiny::new("llama4", None),
         gemma4::tiny(),
         Tiny::with_per_layer(),
         Tiny { layers: 4, ..Tiny::with_normed_experts() },
@@ -117,7 +126,13 @@ fn all() -> Vec<Tiny> {
     // Heads of NeoX have keys of their own, and those of Falcon 7B share one.
     let heads = [("gptneox", 4), ("falcon", 1), ("gpt2", 4), ("starcoder", 1)]
         .map(|(name, kv_heads)| Tiny { kv_heads, ..Tiny::new(name, None) });
-    dense.into_iter().chain(heads).chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
+    let encoders = Tiny::encoders().filter(|tiny| tiny.format.is_none());
+    dense
+        .into_iter()
+        .chain(heads)
+        .chain(encoders)
+        .chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny }))
+        .collect()
 }
 
 /// The logits of a checkpoint are those of the GGUF file with the same numbers: for each architecture and type, in one file and in several.
@@ -135,6 +150,7 @@ fn logits_are_those_of_gguf_files() {
                 let folder = Folder::new(&what);
                 folder.config(&config(&tiny));
                 folder.tensors(&Dense::of(&tiny, &gguf), shards);
+                encoders::dense(&folder, &gguf);
                 let model = Model::open(folder.path()).unwrap_or_else(|e| panic!("{what}: {e}"));
                 assert_alike(&logits(&model), &want, &what);
                 assert_eq!(model.unused(), [""; 0], "{what}");

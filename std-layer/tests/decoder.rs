@@ -16,7 +16,7 @@ use gllm_kernels_std::backend::{
 use gllm_kernels_std::core::QuantFormat;
 use gllm_kernels_std::model::{CacheError, Generator, Options, Pooling, Sampling};
 use gllm_testkit::effort;
-use tiny::{divergence, hidden, oracle, Tiny};
+use tiny::{divergence, embedding, oracle, Tiny};
 
 /// Any tokens, no two stretches alike.
 fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
@@ -69,6 +69,9 @@ fn kinds_that_lack_a_part_are_passed_over() {
     for (tiny, says) in [
         (Tiny::with_best_of_groups(), "groups of experts of which 1 counts"),
         (Tiny::new("gpt2", None), "embeddings of positions in a decoder"),
+        (Tiny::new("llama4", None), "experts whose scores multiply what they take"),
+        (Tiny::new("apertus", None), "an activation with numbers of each layer"),
+        (Tiny::new("olmo", None), "bounds of queries, keys and values"),
     ] {
         let choice = choose_for(tiny.open().config(), 1).unwrap();
         let (_, why) = choice.passed_over.iter().find(|(kind, _)| *kind == BackendKind::Cuda).unwrap();
@@ -302,30 +305,22 @@ fn what_does_not_fit_is_refused() {
 /// Rows of texts, each alone and side by side, in one step and in several.
 #[test]
 fn texts_become_rows() {
-    let tiny = Tiny::new("qwen3", Some(QuantFormat::Q8_0));
-    let model = tiny.open();
-    let all = tokens(60, tiny.vocabulary);
-    let texts = [&all[..17], &all[5..6], &all[20..60]];
-    for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
+    let decoder = Tiny::new("qwen3", Some(QuantFormat::Q8_0));
+    let poolings = [Pooling::Mean, Pooling::First, Pooling::Last];
+    for (tiny, pooling) in
+        std::iter::once(decoder).chain(Tiny::encoders()).flat_map(|tiny| poolings.map(|of| (tiny, of)))
+    {
+        let model = tiny.open();
+        let all = tokens(60, tiny.vocabulary);
+        let texts = [&all[..17], &all[5..6], &all[20..60]];
         let mut g = generator(&model, 2, Options { chunk: 50, ..exact() });
         let rows = g.embed(&texts, pooling).unwrap();
         let mut other = generator(&model, 3, exact());
         for (row, text) in rows.iter().zip(texts) {
             assert_eq!(bits(row), bits(&other.embed(&[text], pooling).unwrap()[0]), "{pooling:?}");
-            let of = hidden(model.config(), &model.weights().unwrap(), text);
-            let own = match pooling {
-                Pooling::First => &of[..1],
-                Pooling::Last => &of[of.len() - 1..],
-                _ => &of[..],
-            };
-            let sum: Vec<f64> = (0..tiny.hidden).map(|i| own.iter().map(|x| x[i]).sum()).collect();
-            let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
-            for (x, &y) in sum.iter().zip(row) {
-                assert!(
-                    (x / length - f64::from(y)).abs() < 2e-6,
-                    "{pooling:?}: {y} instead of {}",
-                    x / length
-                );
+            let want = embedding(model.config(), &model.weights().unwrap(), text, pooling);
+            for (x, &y) in want.iter().zip(row) {
+                assert!((x - f64::from(y)).abs() < 2e-6, "{tiny:?}, {pooling:?}: {y} instead of {x}");
             }
         }
         assert_eq!(g.pages().free(0), 2048 / 64);

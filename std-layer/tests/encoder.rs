@@ -317,7 +317,15 @@ fn what_encoders_cannot_do() {
 #[test]
 fn small_models_in_files() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models");
-    for name in ["bert", "nomic-bert", "jina-bert-v2", "jina-bert-v2-gate"] {
+    for name in [
+        "bert",
+        "nomic-bert",
+        "jina-bert-v2",
+        "jina-bert-v2-gate",
+        "gemma-embedding",
+        "modern-bert",
+        "modern-bert-silu",
+    ] {
         let path = folder.join(format!("tiny-{name}.gguf"));
         let Ok(truth) = std::fs::read_to_string(path.with_extension("json")) else {
             // Not by a macro, whose output is shown of tests that fail.
@@ -341,18 +349,20 @@ fn small_models_in_files() {
     }
 }
 
-/// Kinds of backends that lack a part of a model are passed over with what that is; of encoders none lacks a part.
+/// Kinds of backends that lack a part of a model are passed over with what that is; of encoders none lacks a part, nor if they had windows.
 #[test]
 fn kinds_that_lack_a_part_are_passed_over() {
     for small in [Small::BERT, Small::NOMIC, Small::JINA] {
         let whole = small.open().config().clone();
         let mut windowed = whole.clone();
         windowed.layer[1].window = Some(8);
-        for (config, lacking) in [(whole, false), (windowed, true)] {
+        let mut decoder = whole.clone();
+        (decoder.causal, decoder.position_embeddings) = (true, true);
+        for (config, lacking) in [(whole, false), (windowed, false), (decoder, true)] {
             let choice = choose_for(&config, 1).unwrap();
             assert!(!lacking || choice.kind == BackendKind::Cpu, "{choice}");
             for (kind, why) in choice.passed_over {
-                let lacks = why.to_string().contains("windows of attention that sees the whole text");
+                let lacks = why.to_string().contains("embeddings of positions in a decoder");
                 assert_eq!(lacks, lacking, "{kind:?}: {why}");
             }
         }

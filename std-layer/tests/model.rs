@@ -17,8 +17,8 @@ use std::io::Write;
 use std::path::Path;
 
 use draft::{
-    architectures, has_network_layers, has_positions, has_whole_norms, is_deepseek, is_encoder, is_hybrid,
-    is_latent, is_lfm2, is_mixture, is_space, layer_norms, Draft,
+    architectures, has_network_layers, has_positions, has_residual_norms, has_whole_norms, is_deepseek,
+    is_encoder, is_hybrid, is_latent, is_lfm2, is_mixture, is_space, layer_norms, Draft,
 };
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
@@ -61,7 +61,8 @@ fn every_architecture_has_its_configuration() {
             (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
         let gpt_oss = name == "gpt-oss";
         let (mixture, deepseek) = (is_mixture(name), is_deepseek(name));
-        let dense = if mixture && !deepseek { 0 } else { 64 };
+        let llama4 = name == "llama4";
+        let dense = if mixture && !deepseek && !llama4 { 0 } else { 64 };
         let (kv_heads, head_dim) = if is_latent(name) { (1, 40) } else { (2, 16) };
         assert_eq!(sizes, (24, 32, 7, 4, kv_heads, head_dim, dense, 128), "{name}");
         let query_rank = (name != "mistral4").then_some(24);
@@ -74,21 +75,23 @@ fn every_architecture_has_its_configuration() {
             intermediate: 32,
             scoring: match name {
                 "glm4moe" | "bailingmoe2" | "dots1" | "minimax-m2" | "lfm2moe" | "deepseek2"
-                | "nemotron_h_moe" => Scoring::Sigmoid,
+                | "nemotron_h_moe" | "llama4" => Scoring::Sigmoid,
                 _ => Scoring::Softmax,
             },
             selection_bias: is(&["minimax-m2", "nemotron_h_moe"])
                 || deepseek && !is(&["bailingmoe", "deepseek", "mistral4"]),
             groups: None,
-            normalised: is(&["ernie4_5-moe", "lfm2moe"]) || !deepseek && !is(&["qwen2moe", "olmoe"]),
+            normalised: is(&["ernie4_5-moe", "lfm2moe"])
+                || !deepseek && !is(&["qwen2moe", "olmoe", "llama4"]),
             biases: gpt_oss,
+            scaled_inputs: llama4,
             scale: 1.0,
             factors: false,
             normed: false,
             shared: match name {
                 "qwen2moe" | "qwen35moe" | "qwen3next" => Some(Shared { intermediate: 64, gated: true }),
                 "lfm2moe" => None,
-                "nemotron_h_moe" => Some(Shared { intermediate: 32, gated: false }),
+                "nemotron_h_moe" | "llama4" => Some(Shared { intermediate: 32, gated: false }),
                 _ => deepseek.then_some(Shared { intermediate: 32, gated: false }),
             },
         };
@@ -97,7 +100,9 @@ fn every_architecture_has_its_configuration() {
         let networks: Vec<_> = (0..7).map(|i| !has_network_layers(name) || i % 3 != 1).collect();
         let found: Vec<_> = c.layer.iter().map(|layer| !layer.without_network).collect();
         assert_eq!(found, networks);
-        let has = |(i, network): (usize, bool)| mixture && network && !(deepseek && i == 0);
+        let has = |(i, network): (usize, bool)| {
+            mixture && network && !(deepseek && i == 0) && !(llama4 && i % 2 == 0)
+        };
         assert_eq!(all, networks.into_iter().enumerate().map(has).collect::<Vec<_>>());
         let gemma4 = name == "gemma4";
         assert_eq!((c.architecture, c.attention_scale), (architecture, if gemma4 { 1.0 } else { 0.25 }));
@@ -118,10 +123,11 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.logit_scale, 1.0);
         }
         let gate = match name {
-            "gemma" | "gemma2" | "gemma3" | "gemma4" => Gate::GeluTanh,
+            "gemma" | "gemma2" | "gemma3" | "gemma-embedding" | "gemma4" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
             "starcoder2" | "phi2" | "gpt2" | "starcoder" => Gate::GeluTanh,
-            "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
+            "bert" | "jina-bert-v2" | "modern-bert" | "gptneox" | "falcon" => Gate::Gelu,
+            "apertus" => Gate::Xielu,
             "nemotron" | "arcee" | "jais2" | "nemotron_h" | "nemotron_h_moe" => Gate::ReluSquared,
             _ => Gate::Silu,
         };
@@ -130,16 +136,23 @@ fn every_architecture_has_its_configuration() {
         let (encoder, bert, jina) = (is_encoder(name), name == "bert", name == "jina-bert-v2");
         let (layer_norms, norm_biases) = layer_norms(name);
         let kind = if layer_norms { Norm::Layer } else { Norm::Rms };
-        assert_eq!((c.causal, c.residual_norms, c.norm), (!encoder, encoder, kind));
-        let input_norms = !encoder && !is(&["exaone4", "olmo2"]);
+        let (residual_norms, modern) = (has_residual_norms(name), name == "modern-bert");
+        assert_eq!((c.causal, c.residual_norms, c.norm), (!encoder, residual_norms, kind));
+        assert_eq!((c.embedding_norm, c.dense), (residual_norms || modern, None));
+        let input_norms = !residual_norms && !is(&["exaone4", "olmo2"]);
         assert_eq!((c.norm_biases, c.input_norms), (norm_biases, input_norms), "{name}");
         let shared_norm = is(&["cohere2", "command-r", "falcon", "phi2"]);
         assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
-        assert_eq!((c.position_embeddings, c.token_types), (bert || positions, if encoder { 2 } else { 0 }));
+        assert_eq!(
+            (c.position_embeddings, c.token_types),
+            (bert || positions, if residual_norms { 2 } else { 0 })
+        );
         let biased = positions || is(&["starcoder2", "gptneox", "phi2", "jais2"]);
-        assert_eq!(c.longest, positions.then_some(128));
+        assert_eq!(c.longest, if llama4 { Some(8191) } else { positions.then_some(128) });
         assert_eq!(c.output_bias, name == "phi2");
-        let gated = !bert && !biased && !is(&["falcon", "nemotron", "arcee", "nemotron_h", "nemotron_h_moe"]);
+        let gated = !bert
+            && !biased
+            && !is(&["falcon", "nemotron", "arcee", "nemotron_h", "nemotron_h_moe", "apertus"]);
         assert_eq!((c.gated, c.up_bias, c.down_bias), (gated, bert || biased, bert || jina || biased));
         assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
         assert_eq!(
@@ -149,16 +162,18 @@ fn every_architecture_has_its_configuration() {
         let qk_norm = has_whole_norms(name)
             || name.starts_with("qwen3")
             || lfm2
-            || is(&["gemma3", "gemma4", "exaone4", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe"]);
-        let post_norms = is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]);
+            || llama4
+            || is(&["apertus", "gemma3", "gemma-embedding", "gemma4", "exaone4", "bailingmoe2", "dots1"])
+            || is(&["hunyuan-dense", "hunyuan-moe"]);
+        let post_norms = is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, has_whole_norms(name));
-        let behind = name.starts_with("hunyuan");
+        let behind = name.starts_with("hunyuan") || llama4;
         let each = is(&["command-r", "cohere2", "stablelm"]);
         assert_eq!((c.qk_norm_behind, c.qk_norm_each), (behind, each));
         let attention_bias = biased
             || name.starts_with("qwen2")
-            || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2"]);
+            || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2", "qwen"]);
         assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
         let hybrid = is_hybrid(name);
         let (tiled, decay_heads) = if name == "qwen3next" { (false, 2) } else { (true, 4) };
@@ -196,6 +211,10 @@ fn every_architecture_has_its_configuration() {
             "arcee",
             "deepseek2",
             "mistral4",
+            "llama4",
+            "baichuan",
+            "xverse",
+            "olmo",
         ]);
         let pairing = if neighbours { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
@@ -221,7 +240,14 @@ fn every_architecture_has_its_configuration() {
             let global = Layer { scale: Some(1.0), ..Layer::default() };
             let local = Layer { window: Some(8), rope: 1, ..global };
             assert_eq!(c.layer, [local, local, local, local, local, global, local]);
-        } else if name == "smollm3" {
+        } else if name == "gemma-embedding" || modern {
+            // Half a window on each side; of each period the last layer sees all, or the first.
+            assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
+            let sees_all = |i: usize| if modern { i.is_multiple_of(3) } else { i == 5 };
+            let local = Layer { window: Some(5), rope: 1, ..Layer::default() };
+            let layers: Vec<_> = (0..7).map(|i| if sees_all(i) { Layer::default() } else { local }).collect();
+            assert_eq!(c.layer, layers);
+        } else if is(&["smollm3", "llama4"]) {
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let ropes: Vec<_> = c.layer.iter().map(|layer| layer.rope).collect();
             assert_eq!(ropes, [0, 0, 0, 1, 0, 0, 0]);
@@ -268,7 +294,7 @@ fn weights_have_the_shapes_of_the_configuration() {
         let table = |m: &Option<Matrix<'_>>| m.as_ref().map(|m| (m.rows(), m.cols()));
         assert_eq!(table(&w.positions), c.position_embeddings.then_some((128, 32)));
         assert_eq!(table(&w.token_types), normed.then_some((2, 32)));
-        assert_eq!(both(&w.embedding_norm), normed.then_some((32, 32)));
+        assert_eq!(both(&w.embedding_norm), c.embedding_norm.then_some((32, 32)));
         assert_eq!(w.layers.len(), 7);
         for (i, l) in w.layers.iter().enumerate() {
             let shape = |m: Matrix<'_>| (m.rows(), m.cols());
@@ -326,15 +352,20 @@ fn weights_have_the_shapes_of_the_configuration() {
             let selection = l.experts.as_ref().and_then(|of| of.selection_bias.as_ref()).map(Vec::len);
             assert_eq!(selection, only(l.experts.is_some() && c.experts.unwrap().selection_bias, 4));
             let own = c.input_norms && !c.shared_norm && !c.layer[i].without_network;
-            assert_eq!([&l.attention_norm, &l.ffn_norm].map(len), [only(c.input_norms, 32), only(own, 32)]);
+            assert_eq!(
+                [&l.attention_norm, &l.ffn_norm].map(len),
+                [only(c.norms_input(i), 32), only(own, 32)]
+            );
             // Without biases, they are zeros.
             let centred = c.norm == Norm::Layer && !normed;
-            assert_eq!(len(&l.attention_norm_bias), only(centred, 32));
+            assert_eq!(len(&l.attention_norm_bias), only(centred && c.norms_input(i), 32));
             assert_eq!(len(&l.ffn_norm_bias), only(centred && own, 32));
+            // What is not rotated has no norm without weights.
+            let still = c.qk_norm_unweighted && c.layer[i].rope == 1;
             let of_heads = if c.qk_norm_whole { [64, 32] } else { [c.heads_of(i).dim; 2] };
             assert_eq!(
                 [&l.q_norm, &l.k_norm].map(len),
-                of_heads.map(|n| only(c.qk_norm && !c.layer[i].recurrent, n))
+                of_heads.map(|n| only(c.qk_norm && !c.layer[i].recurrent && !still, n))
             );
             let bias = c.attention_bias;
             assert_eq!(

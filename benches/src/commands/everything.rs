@@ -45,9 +45,10 @@ fn jobs() -> Vec<(Job, usize)> {
     for entry in Entry::all().filter(|e| !e.in_place()) {
         for format in entry.formats().into_iter().filter(|f| f.is_none_or(|f| COMMON.contains(&f))) {
             for element in ElementType::FLOATS.into_iter().filter(|&e| entry.takes(e)) {
+                let all = if entry.on_one_thread() { 1 } else { cores() };
                 let mut threads = match element {
-                    ElementType::F32 => vec![1, cores()],
-                    _ if entry.halves => vec![cores()],
+                    ElementType::F32 => vec![1, all],
+                    _ if entry.halves => vec![all],
                     _ => vec![],
                 };
                 threads.dedup();

@@ -40,7 +40,7 @@ pub struct Options {
     /// M rows of N numbers. N: a vector. Default: operands of 256 MiB, products of 1024x1024x1024.
     #[arg(long, value_name = "MxNxK|NxK|MxN|N")]
     pub shape: Option<String>,
-    /// Threads: a number or `all`.
+    /// Threads: a number or `all`. Attention and the operators of linear attention run on one, since their callers divide the work.
     #[arg(long, value_name = "T", default_value = "1")]
     pub threads: String,
     #[command(flatten)]

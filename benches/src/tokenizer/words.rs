@@ -87,6 +87,7 @@ pub(super) const RULES: &[Rule] = &[
             "phi-2",
             "roberta-bpe",
             "mellum",
+            "modern-bert",
             "trillion",
             "exaone4",
             "granite-docling",
@@ -119,7 +120,7 @@ pub(super) const RULES: &[Rule] = &[
         ..RULE
     },
     Rule {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0", "lfm2"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
         words: &[tiktoken!(r"\p{N}{1,3}")],
         whole_words: true,
         adds_bos: true,
@@ -169,6 +170,7 @@ pub(super) const RULES: &[Rule] = &[
         words: &[O200K],
         ..RULE
     },
+    Rule { names: &["granite-embed-multi-97m"], words: &[O200K], whole_words: true, ..RULE },
     // Groups of three digits, counted from the end of a number.
     Rule {
         names: &["tiny_aya"],

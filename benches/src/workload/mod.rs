@@ -275,6 +275,12 @@ impl Entry {
         self.name.ends_with("_inplace")
     }
 
+    /// Whether a call runs on one thread however many there are. Whoever calls these divides the work: attention by
+    /// sequences, heads and pieces of the cache, layers with linear attention by heads and channels.
+    pub fn on_one_thread(&self) -> bool {
+        matches!(self.op, Op::Attend | Op::AttendQ8_0 | Op::GatedDeltaRule | Op::CausalConv1d)
+    }
+
     /// The weight formats there are to measure; `None` alone for dense operators.
     pub fn formats(&self) -> Vec<Option<QuantFormat>> {
         if self.quantised {

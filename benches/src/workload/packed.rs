@@ -217,7 +217,12 @@ impl<E: Element + Number> Workload for Quantize<'_, E> {
 
     fn call(&mut self) -> Result<(), KernelError> {
         let x = MatRef::new(&*self.x.data, self.x.data.len() / self.cols, self.cols)?;
-        self.plan(x.rows())?.prepare(x, self.steps).map(drop)
+        let plan = self.plan(x.rows())?;
+        match &self.engine {
+            Engine::One(_) => plan.prepare(x, self.steps),
+            Engine::Many(p) => p.prepare(&plan, x, self.steps),
+        }
+        .map(drop)
     }
 
     fn verify(&mut self) -> Result<f64, String> {

@@ -105,9 +105,9 @@ impl Packing {
         }
     }
 
-    /// Whether the products of a group's codes with activations of 8 bits, summed in pairs and then by two for four columns, fit
-    /// 16 bits.
-    pub(crate) const fn narrow(&self) -> bool {
+    /// Of how many columns of a group, all or half of them, sums of products with activations of 8 bits fit 16 bits, if a sum has
+    /// two columns of each four. Codes are narrow if this is `Some`.
+    pub(crate) const fn narrow(&self) -> Option<usize> {
         let largest = match self.values {
             Values::Linear(bias) => {
                 let (bias, top) = (bias as usize, (1usize << (self.bits[0] + self.bits[1])) - 1);
@@ -129,7 +129,15 @@ impl Packing {
                 largest
             }
         };
-        self.group / 2 * 127 * largest <= i16::MAX as usize
+        // Of half of the columns, and of a quarter.
+        let sums = [self.group / 2 * 127 * largest, self.group / 4 * 127 * largest];
+        if sums[0] <= i16::MAX as usize {
+            Some(self.group)
+        } else if sums[1] <= i16::MAX as usize && self.group == STEP_COLS {
+            Some(self.group / 2)
+        } else {
+            None
+        }
     }
 }
 

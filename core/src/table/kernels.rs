@@ -76,6 +76,9 @@ pub(crate) type PanelFn = Assembly<PanelArgs>;
 /// A microkernel of `qgemm`.
 pub(crate) type TileFn = Assembly<QTileArgs>;
 
+/// For a number of rows of activations its microkernels.
+pub(crate) type TileFns = &'static [(usize, &'static [TileFn])];
+
 /// Kernels in assembly for products with quantised weights in integers.
 pub(crate) struct Tier {
     pub(crate) id: TierId,
@@ -105,9 +108,10 @@ pub(crate) struct Tiles {
     /// Whether they take two panels of weights side by side.
     pub(crate) two_panels: bool,
     /// For a number of rows of activations those of each [`PanelKind`](crate::ops::qgemm::tile::PanelKind). Numbers fall, to 1.
-    pub(crate) kernels: &'static [(usize, [TileFn; 4])],
-    /// Kernels for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
-    pub(crate) narrow: &'static [(usize, [TileFn; 4])],
+    pub(crate) kernels: TileFns,
+    /// Kernels for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any: of each kind; then those
+    /// that sum half a group, without offsets and with them.
+    pub(crate) narrow: TileFns,
 }
 
 impl fmt::Debug for Tier {
@@ -170,7 +174,9 @@ macro_rules! qgemm_kernels {
     (@x16) => { false };
     (@x32) => { true };
     (@narrow $tier:ident $width:ident $($height:literal)+) => {
-        qgemm_kernels!($tier $width $($height)+ => [n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"])
+        qgemm_kernels!(
+            $tier $width $($height)+ => [n32 "n32", n16 "n16", n32m "n32m", n16m "n16m", h32 "h32", h32m "h32m"]
+        )
     };
     (@$codes:ident $tier:ident $width:ident $($height:literal)+) => { &[] };
     ($tier:ident $width:ident $($height:literal)+ => $kinds:tt) => {
@@ -183,7 +189,7 @@ macro_rules! qgemm_kernels {
                 fn $kernel(args: *const QTileArgs);
             )*
         }
-        [$($kernel),*]
+        &[$($kernel),*]
     }};
 }
 

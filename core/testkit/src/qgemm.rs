@@ -399,11 +399,17 @@ fn precisions(format: QuantFormat) -> &'static [Precision] {
 }
 
 /// What of a format makes a difference beyond how it is unpacked: the lengths of blocks and groups, whether there are offsets,
-/// whether codes are as small as kernels for small codes want them.
-fn class(format: QuantFormat, codes: &[i8]) -> (usize, usize, bool, bool) {
+/// of how many columns kernels for small codes can sum products.
+fn class(format: QuantFormat, codes: &[i8]) -> (usize, usize, bool, Option<usize>) {
     let largest = codes.iter().map(|code| code.unsigned_abs()).max().unwrap_or(0);
-    let narrow = format.group_len() / 2 * 127 * usize::from(largest) <= i16::MAX as usize;
-    (format.block_len(), format.group_len(), format.has_offsets(), narrow)
+    let group = format.group_len();
+    let fits = |columns: usize| columns / 2 * 127 * usize::from(largest) <= i16::MAX as usize;
+    (
+        format.block_len(),
+        group,
+        format.has_offsets(),
+        [group, group / 2].into_iter().find(|&columns| fits(columns)),
+    )
 }
 
 /// Whether a format is the first of its class. The others have the same microkernels and take the same ways.

@@ -127,7 +127,7 @@ impl Slot {
 /// The weight of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NormWeight {
-    /// Behind the embedding, if the residual stream is normed.
+    /// Behind the embedding, if the residual stream is normed there.
     Embedding,
     /// In front of a layer's attention.
     Attention(usize),

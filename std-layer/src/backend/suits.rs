@@ -1,7 +1,7 @@
 //! Which models the kinds of backends can run, by their configurations alone. All errors are `Unsupported`.
 
 use super::BackendError;
-use crate::model::{Config, KvHeads, Norm, Recurrence};
+use crate::model::{Config, Gate, KvHeads, Norm, Recurrence};
 
 /// Refuses with the first of these reasons that applies.
 fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendError> {
@@ -13,12 +13,15 @@ fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendErr
 
 /// Refuses models with parts that kernels for GPUs do not have.
 fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
-    let windows = !config.causal && config.windows() != [None];
     let positions = config.causal && config.position_embeddings;
     let groups = config.experts.and_then(|experts| experts.groups).map_or(0, |groups| groups.count);
+    let scaled = config.experts.is_some_and(|experts| experts.scaled_inputs);
+    let numbers = "an activation with numbers of each layer on a GPU".to_owned();
     refuse([
+        (config.gate == Gate::Xielu, numbers),
+        (config.attention_clamp.is_some(), "bounds of queries, keys and values on a GPU".to_owned()),
+        (scaled, "experts whose scores multiply what they take on a GPU".to_owned()),
         (groups > 32, format!("{groups} groups of experts on a GPU: there may be 32")),
-        (windows, "windows of attention that sees the whole text on a GPU".to_owned()),
         (positions, "embeddings of positions in a decoder on a GPU".to_owned()),
     ])
 }

@@ -1,7 +1,5 @@
 //! A model's matrices and vectors on any device: in which order they come there, and how the operations of a step find theirs.
 
-use gllm_kernels_core::{KernelError, MatMut};
-
 use super::{BackendError, Linear, NormWeight};
 use crate::model::{ExpertWeights, HostWeights, LayerInput, Matrix, Network, NormWeights, RecurrentWeights};
 
@@ -375,20 +373,6 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
     pub(super) fn sinks(&self, layer: usize) -> Option<&V> {
         self.layers[layer].sinks.as_ref()
     }
-}
-
-/// The first row of a table, decoded.
-///
-/// # Errors
-/// `BadIndex` if there is none; `BadValue` if the numbers of a row do not lie one behind the other.
-pub(super) fn first_row(table: Matrix<'_>) -> Result<Vec<f32>, KernelError> {
-    let (k, mut row) = (crate::kernels::<f32>(), vec![0.0; table.cols()]);
-    let y = MatMut::new(&mut row, 1, table.cols())?;
-    match table {
-        Matrix::Quantised(w) => k.gather_q(w, &[0], y)?,
-        Matrix::F32(w) => k.gather(w, &[0], y)?,
-    }
-    Ok(row)
 }
 
 /// Vectors one behind the other, if the model has all of them.

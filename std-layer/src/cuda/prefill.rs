@@ -50,6 +50,8 @@ pub enum Mask {
     Causal,
     /// The last so many of those up to its own: a sliding window.
     Window(usize),
+    /// Those that are fewer than so many tokens away, before it and behind it.
+    Around(usize),
 }
 
 /// How queries attend.
@@ -141,7 +143,7 @@ impl Ops {
         if !(scale > 0.0 && scale.is_finite()) {
             return Err(bad("scale", "positive and finite"));
         }
-        if mask == Mask::Window(0) {
+        if let Mask::Window(0) | Mask::Around(0) = mask {
             return Err(bad("window", "at least 1 token"));
         }
         let sequences = lengths.len();
@@ -178,10 +180,10 @@ impl Ops {
             page_tokens: small("page_tokens", shape.page_tokens)?,
             table_len: small("numbers of a table", tables.len)?,
             pages: small("pages", shape.pages)?,
-            causal: (mask != Mask::Full).into(),
+            causal: matches!(mask, Mask::Causal | Mask::Window(_)).into(),
             window: match mask {
-                Mask::Window(tokens) => small("window", tokens)?,
-                _ => 0,
+                Mask::Window(tokens) | Mask::Around(tokens) => small("window", tokens)?,
+                Mask::Full | Mask::Causal => 0,
             },
             ty: type_number(T::TYPE),
             scale,

@@ -6,8 +6,12 @@
 pub enum Architecture {
     /// Llama 2 and 3, Mistral, Mixtral, SmolLM, TinyLlama.
     Llama,
+    /// Texts alone of Llama 4.
+    Llama4,
     /// Ministral 3.
     Mistral3,
+    /// Qwen 1.
+    Qwen,
     /// Qwen 2 and 2.5.
     Qwen2,
     /// Texts alone of Qwen 2 VL and 2.5 VL.
@@ -38,6 +42,8 @@ pub enum Architecture {
     Gemma2,
     /// Gemma 3.
     Gemma3,
+    /// EmbeddingGemma.
+    GemmaEmbedding,
     /// Gemma 4.
     Gemma4,
     /// Phi 3, 3.5 and 4, but for mixtures of experts.
@@ -88,6 +94,8 @@ pub enum Architecture {
     Exaone,
     /// Exaone 4.
     Exaone4,
+    /// OLMo 1.
+    Olmo,
     /// OLMo 2 and 3.
     Olmo2,
     /// OLMoE.
@@ -112,6 +120,14 @@ pub enum Architecture {
     GptNeoX,
     /// Falcon, but for models with linear biases of attention.
     Falcon,
+    /// Baichuan.
+    Baichuan,
+    /// XVERSE, but for mixtures of experts.
+    Xverse,
+    /// Orion.
+    Orion,
+    /// Apertus.
+    Apertus,
     /// LFM2 and 2.5.
     Lfm2,
     /// Mixtures of experts of LFM2.
@@ -126,6 +142,8 @@ pub enum Architecture {
     Bert,
     /// Encoders of Nomic: BERT with rotations and gates.
     NomicBert,
+    /// ModernBERT, and encoders like it of Granite and GTE.
+    ModernBert,
     /// Encoders of Jina: BERT with linear biases of attention and gates.
     JinaBertV2,
 }
@@ -143,6 +161,9 @@ pub enum Gate {
     Gelu,
     /// `(max(min(u, 7), -7) + 1) * h / (1 + exp(-1.702 h))` with `h = min(g, 7)`.
     ClampedSwiglu,
+    /// `u * x(g)` with `x(g) = positive g^2 + g / 2` above 0, and `x(g) = negative (exp(min(g, -1e-6)) - 1 - g) + g / 2` otherwise, with two numbers of each
+    /// [layer](super::Layer::xielu). (Huang and Schlag, "Deriving Activation Functions Using Integration", 2024.)
+    Xielu,
     /// `u * g max(g, 0)`: the square of what is above 0. (So et al., "Primer", 2021.)
     ReluSquared,
 }
@@ -160,7 +181,7 @@ impl Gate {
                 &["gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"]
             }
             Self::ReluSquared => &["relu2"],
-            Self::ClampedSwiglu => &[],
+            Self::ClampedSwiglu | Self::Xielu => &[],
         }
     }
 

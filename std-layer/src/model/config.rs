@@ -115,6 +115,8 @@ pub struct Experts {
     pub normalised: bool,
     /// Whether the router has a bias, and each expert one for each of its matrices.
     pub biases: bool,
+    /// Whether scores multiply what experts take, in place of what they give: `f(x) = scale * sum of down[e](gated(gate[e](p[e] x), up[e](p[e] x)))`.
+    pub scaled_inputs: bool,
     /// Factor of the sum; usually 1.
     pub scale: f32,
     /// Whether each expert has a factor, by which what it gives is multiplied.
@@ -165,7 +167,7 @@ pub struct KvHeads {
 pub struct Layer {
     /// Whether it has the model's [`Recurrence`] in place of attention. Then it has no window, and no position embedding.
     pub recurrent: bool,
-    /// How many positions a query sees, its own included; `None`: all before it.
+    /// How many positions a query sees, its own included; `None`: all before it. In encoders as many behind it, too: those at a distance below this number.
     pub window: Option<usize>,
     /// Index in [`Config::ropes`].
     pub rope: usize,
@@ -177,6 +179,8 @@ pub struct Layer {
     pub intermediate: Option<usize>,
     /// Factor of the residual stream behind it, if there is one. The weights of the last norm in the layer contain it.
     pub scale: Option<f32>,
+    /// The two numbers of its activation, what is above 0 first, if that is [`Gate::Xielu`].
+    pub xielu: Option<[f32; 2]>,
     /// Whether it has no feed-forward network: then it ends behind `x = x + a`.
     pub without_network: bool,
 }
@@ -185,7 +189,7 @@ pub struct Layer {
 ///
 /// A layer of a decoder computes, with `norm` as [`Norm`] has it:
 /// ```text
-/// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms
+/// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms; at most attention_clamp, at least its negative
 /// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole; behind the next line if qk_norm_behind
 /// q, k    = rope(q), rope(k)                       v = norm of each head without weights, if value_norm
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
@@ -216,13 +220,14 @@ pub struct Layer {
 /// Some models multiply what layers add: `x = x + r a`, `x = x + r f`. For them `embedding_scale` is divided by `r`, and `norm_eps` by `r^2`: then the stream
 /// is `x / r`, whose norms are those of `x`.
 ///
-/// An *encoder* sees the whole text with each of its tokens (`causal` is false), and gives a row for each token, but no logits. Its layers are `residual_norms`:
+/// An *encoder* sees the whole text with each of its tokens (`causal` is false), or what is within a window on both sides of it, and gives a row for each token, but no
+/// logits. Layers that have `residual_norms` are
 /// ```text
 /// a = output(s v)          as above, of q, k, v = linear(x);   x = norm(x + a)
 /// f = ffn(x)                                                   x = norm(x + f)
 /// ```
-/// In front of the first `x = norm(embedding[token] * embedding_scale + token_type[0] + position_embedding[position])`, of which
-/// models have the second and third summand if they say so.
+/// In front of the first `x = embedding[token] * embedding_scale + token_type[0] + position_embedding[position]`, of which
+/// models have the second and third summand if they say so; `x = norm(x)` with an `embedding_norm`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -253,7 +258,7 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
-    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Ministral's scores have a factor that grows from
+    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Ministral's and Llama 4's scores have a factor that grows from
     /// position to position behind it, which no backend computes.
     pub longest: Option<usize>,
     /// Whether a token sees those before it, and itself, alone. Otherwise it sees the whole text, which is one step.
@@ -264,6 +269,8 @@ pub struct Config {
     pub token_types: usize,
     /// What norms compute.
     pub norm: Norm,
+    /// Whether norms of the residual stream have weights of 1.
+    pub norms_unweighted: bool,
     /// Whether the layer norms of a decoder have biases.
     pub norm_biases: bool,
     /// Whether a decoder norms what attention and feed-forward network take.
@@ -272,8 +279,10 @@ pub struct Config {
     pub parallel: bool,
     /// Whether they share the norm of what they take.
     pub shared_norm: bool,
-    /// Whether the residual stream itself is normed, behind the embedding and behind each sum. Then there are no other norms but those of heads.
+    /// Whether the residual stream itself is normed behind each sum. Then there are no other norms but that of the embedding, and those of heads.
     pub residual_norms: bool,
+    /// Whether the residual stream itself is normed behind the embedding. The attention of the first layer takes it without another norm then.
+    pub embedding_norm: bool,
     /// The epsilon that norms add to the mean of squares.
     pub norm_eps: f32,
     /// That of norms within recurrent layers, which are not of the residual stream.
@@ -303,6 +312,8 @@ pub struct Config {
     /// Whether queries and keys are normed, as [`norm`](Self::norm) says, without a bias: in front of the rotation unless `qk_norm_behind`, each head by itself unless
     /// `qk_norm_whole`.
     pub qk_norm: bool,
+    /// Whether these norms have weights of 1, and are those of layers that are rotated alone.
+    pub qk_norm_unweighted: bool,
     /// Whether heads are normed behind the rotation; these norms are RMS norms. As rotations do not change lengths, what they compute is that of a norm without weights in
     /// front of the rotation, times the weights behind it.
     pub qk_norm_behind: bool,
@@ -318,6 +329,8 @@ pub struct Config {
     pub post_norms: bool,
     /// Whether queries, keys and values have biases.
     pub attention_bias: bool,
+    /// The largest magnitude of queries, keys and values, behind their biases, if there is a bound.
+    pub attention_clamp: Option<f32>,
     /// Whether the output matrix of attention has a bias.
     pub attention_output_bias: bool,
     /// Whether each query head has gates, as many as elements, which the same matrix gives: those of a head behind its queries.
@@ -341,6 +354,8 @@ pub struct Config {
     pub tied_embeddings: bool,
     /// How the model makes one row of a text, if it was made for that.
     pub pooling: Option<Pooling>,
+    /// Elements between the two matrices that the row of a text is multiplied with, one after the other, before its length becomes 1, if there are such matrices.
+    pub dense: Option<usize>,
     /// What the output matrix is in a model that ranks texts.
     pub classifier: Option<Classifier>,
     /// The position embeddings that layers use.
@@ -387,6 +402,11 @@ impl Config {
         } else {
             dim
         }
+    }
+
+    /// Whether what the attention of a layer takes has a norm of its own.
+    pub fn norms_input(&self, layer: usize) -> bool {
+        self.input_norms && !(layer == 0 && self.embedding_norm)
     }
 
     /// What it would be if all layers had the sizes of this one.

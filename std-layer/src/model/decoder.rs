@@ -41,7 +41,7 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         false => step.pass(),
     };
     step.embed()?;
-    if config.residual_norms {
+    if config.embedding_norm {
         step.renorm(NormWeight::Embedding)?;
     }
     if config.per_layer.is_some() {
@@ -50,7 +50,8 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         step.embed_per_layer()?;
     }
     for layer in 0..config.layers {
-        if !config.residual_norms {
+        // Of the residual stream that is normed itself, products take what that has given.
+        if !(config.residual_norms || layer == 0 && config.embedding_norm) {
             input(step, NormWeight::Attention(layer))?;
         }
         step.linear(Linear::Qkv(layer))?;

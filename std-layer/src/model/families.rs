@@ -1,9 +1,11 @@
 //! Architectures: what the models of each have in common and their files do not say, a row for each.
 
-use gllm_kernels_core::RopePairing;
-
 use super::architecture::{Architecture, Gate, Scoring};
-use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows};
+use super::bases::{
+    BIASED, COHERE, DECODER, DEEPSEEK2, ENCODER, GEMMA, GEMMA3, GLM, GPT2, GRANITE, HALVES, HUNYUAN,
+    LAYER_NORMS, LFM2, LLAMA, NEIGHBOURS, NEMOTRON_H, QWEN2, QWEN3, QWEN3_NEXT,
+};
+use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows, Without};
 
 impl Architecture {
     /// Every architecture.
@@ -29,157 +31,33 @@ impl Architecture {
     }
 }
 
-const HALVES: Pairs = Pairs { gguf: RopePairing::HalfSplit, checkpoint: RopePairing::HalfSplit, part: None };
-const REORDERED: Pairs = Pairs { gguf: RopePairing::Adjacent, ..HALVES };
-const NEIGHBOURS: Pairs = Pairs { checkpoint: RopePairing::Adjacent, ..REORDERED };
-
-/// What most decoders are; each row below says what differs.
-const DECODER: Family = Family {
-    architecture: Architecture::Llama,
-    gguf: "llama",
-    checkpoints: &[],
-    encoder: false,
-    pairs: Some(HALVES),
-    rotation_is_trained: false,
-    unrotated_period: None,
-    windows: Windows::No,
-    experts: Mixture::No,
-    normalised: true,
-    scales: None,
-    gate: Gate::Silu,
-    gated: true,
-    fused_gate_up: false,
-    fused_qkv: false,
-    up_bias: false,
-    down_bias: false,
-    output_bias: false,
-    layer_norms: false,
-    norm_biases: false,
-    input_norms: true,
-    qk_norm: false,
-    some_qk_norm: false,
-    value_norm: false,
-    qk_norm_behind: false,
-    qk_norm_each: false,
-    qk_norm_whole: false,
-    recurrent: Recurrent::No,
-    latent: false,
-    post_norms: false,
-    parallel: false,
-    shared_norm: false,
-    some_parallel: false,
-    attention_bias: false,
-    attention_output_bias: false,
-    attention_sinks: false,
-    alibi: false,
-    position_embeddings: false,
-    ffn_norm_is_post_attention: false,
-    logit_factor: false,
-    networks_are_layers: false,
-    embedding_by_width: false,
-    local_heads: false,
-    unscaled_scores: false,
-    scores_by_width: None,
-    norms_lack_one: false,
-};
-const LLAMA: Family = Family { pairs: Some(REORDERED), ..DECODER };
-const GRANITE: Family = Family {
-    architecture: Architecture::Granite,
-    gguf: "granite",
-    rotation_is_trained: true,
-    scales: Some(|_, _| [1.0; 3]),
-    ..LLAMA
-};
-/// Layers of Mamba-2, and some with attention.
-const NEMOTRON_H: Family = Family {
-    architecture: Architecture::NemotronH,
-    gguf: "nemotron_h",
-    checkpoints: &["nemotron_h"],
-    pairs: None,
-    recurrent: Recurrent::StateSpace,
-    networks_are_layers: true,
-    gate: Gate::ReluSquared,
-    gated: false,
-    ..DECODER
-};
-const QWEN2: Family =
-    Family { architecture: Architecture::Qwen2, gguf: "qwen2", attention_bias: true, ..DECODER };
-const QWEN3: Family = Family { architecture: Architecture::Qwen3, gguf: "qwen3", qk_norm: true, ..DECODER };
-const HUNYUAN: Family =
-    Family { architecture: Architecture::HunyuanDense, gguf: "hunyuan-dense", qk_norm_behind: true, ..QWEN3 };
-/// Each fourth layer has the attention of Qwen 3, with gates; the others are linear.
-const QWEN3_NEXT: Family = Family {
-    architecture: Architecture::Qwen3Next,
-    gguf: "qwen3next",
-    pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
-    recurrent: Recurrent::Grouped { period: 4 },
-    norms_lack_one: true,
-    ffn_norm_is_post_attention: true,
-    ..QWEN3
-};
-const GEMMA: Family = Family {
-    architecture: Architecture::Gemma,
-    gguf: "gemma",
-    checkpoints: &["gemma"],
-    gate: Gate::GeluTanh,
-    embedding_by_width: true,
-    norms_lack_one: true,
-    ..DECODER
-};
-const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
-const COHERE: Family = Family {
-    architecture: Architecture::CommandR,
-    gguf: "command-r",
-    checkpoints: &["cohere"],
-    pairs: Some(NEIGHBOURS),
-    layer_norms: true,
-    some_qk_norm: true,
-    qk_norm_each: true,
-    parallel: true,
-    shared_norm: true,
-    logit_factor: true,
-    ..DECODER
-};
-/// Most layers have a short convolution; the others have the attention of Qwen 3.
-const LFM2: Family = Family { recurrent: Recurrent::Convolution, ..QWEN3 };
-const DEEPSEEK2: Family = Family {
-    architecture: Architecture::DeepSeek2,
-    gguf: "deepseek2",
-    checkpoints: &["deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"],
-    pairs: Some(NEIGHBOURS),
-    experts: Mixture::DeepSeek(Scoring::Softmax),
-    normalised: false,
-    latent: true,
-    ..DECODER
-};
-/// Layer norms with biases.
-const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
-/// Biases of all matrices of layers, and networks without a gate.
-const BIASED: Family = Family {
-    gated: false,
-    up_bias: true,
-    down_bias: true,
-    attention_bias: true,
-    attention_output_bias: true,
-    ..LAYER_NORMS
-};
-/// Embeddings of positions instead of rotations.
-const GPT2: Family = Family {
-    architecture: Architecture::Gpt2,
-    gguf: "gpt2",
-    checkpoints: &["gpt2"],
-    pairs: None,
-    gate: Gate::GeluTanh,
-    fused_qkv: true,
-    position_embeddings: true,
-    ..BIASED
-};
-const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
-
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 62] = [
+static FAMILIES: [Family; 71] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
+    Family {
+        architecture: Architecture::Llama4,
+        gguf: "llama4",
+        checkpoints: &["llama4_text"],
+        pairs: Some(NEIGHBOURS),
+        unrotated_period: Some(4),
+        // From the token behind these on scores have a temperature, and layers that are rotated see no token before it.
+        longest: Some(8191),
+        experts: Mixture::Scaling,
+        normalised: false,
+        qk_norm: true,
+        qk_norm_unweighted: true,
+        qk_norm_behind: true,
+        ..DECODER
+    },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
+    Family {
+        architecture: Architecture::Qwen,
+        gguf: "qwen",
+        checkpoints: &["qwen"],
+        fused_qkv: true,
+        halved_networks: true,
+        ..QWEN2
+    },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
     Family {
         architecture: Architecture::Qwen2Vl,
@@ -240,25 +118,25 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::Gemma2,
         gguf: "gemma2",
         checkpoints: &["gemma2"],
-        windows: Windows::Periodic { period: 2, usual: Window::Size(4096), rotation: LocalRotation::Same },
+        windows: Windows::Periodic {
+            period: 2,
+            without: Without::Last,
+            usual: Window::Size(4096),
+            rotation: LocalRotation::Same,
+        },
         post_norms: true,
         scores_by_width: Some(46),
         ..GEMMA
     },
+    GEMMA3,
     Family {
-        architecture: Architecture::Gemma3,
-        gguf: "gemma3",
-        checkpoints: &["gemma3_text"],
-        // Local layers keep the frequencies of the first stage of the training.
-        windows: Windows::Periodic {
-            period: 6,
-            usual: Window::None,
-            rotation: LocalRotation::Unscaled(Some(10_000.0)),
-        },
-        qk_norm: true,
-        post_norms: true,
-        scores_by_width: Some(62),
-        ..GEMMA
+        architecture: Architecture::GemmaEmbedding,
+        gguf: "gemma-embedding",
+        // Told by what a configuration of Gemma 3 says.
+        checkpoints: &[],
+        encoder: true,
+        scores_by_width: None,
+        ..GEMMA3
     },
     Family {
         architecture: Architecture::Gemma4,
@@ -268,6 +146,7 @@ static FAMILIES: [Family; 62] = [
         // Layers without windows have frequencies that are divided, most of them so far that nothing turns.
         windows: Windows::Periodic {
             period: 6,
+            without: Without::Last,
             usual: Window::Needed,
             rotation: LocalRotation::Unscaled(Some(10_000.0)),
         },
@@ -438,11 +317,24 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::Exaone4,
         gguf: "exaone4",
         checkpoints: &["exaone4"],
-        windows: Windows::Periodic { period: 4, usual: Window::None, rotation: LocalRotation::Alone },
+        windows: Windows::Periodic {
+            period: 4,
+            without: Without::Last,
+            usual: Window::None,
+            rotation: LocalRotation::Alone,
+        },
         input_norms: false,
         qk_norm: true,
         post_norms: true,
         ..DECODER
+    },
+    Family {
+        architecture: Architecture::Olmo,
+        gguf: "olmo",
+        checkpoints: &["olmo"],
+        layer_norms: true,
+        norms_unweighted: true,
+        ..LLAMA
     },
     Family {
         architecture: Architecture::Olmo2,
@@ -450,6 +342,7 @@ static FAMILIES: [Family; 62] = [
         checkpoints: &["olmo2", "olmo3"],
         windows: Windows::Periodic {
             period: 4,
+            without: Without::Last,
             usual: Window::None,
             rotation: LocalRotation::Unscaled(None),
         },
@@ -473,7 +366,12 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::Cohere2,
         gguf: "cohere2",
         checkpoints: &["cohere2"],
-        windows: Windows::Periodic { period: 4, usual: Window::Needed, rotation: LocalRotation::Alone },
+        windows: Windows::Periodic {
+            period: 4,
+            without: Without::Last,
+            usual: Window::Needed,
+            rotation: LocalRotation::Alone,
+        },
         ..COHERE
     },
     COHERE,
@@ -540,6 +438,17 @@ static FAMILIES: [Family; 62] = [
         some_parallel: true,
         ..LAYER_NORMS
     },
+    Family { architecture: Architecture::Baichuan, gguf: "baichuan", alibi_layers: Some(40), ..LLAMA },
+    Family { architecture: Architecture::Xverse, gguf: "xverse", checkpoints: &["xverse"], ..LLAMA },
+    Family { architecture: Architecture::Orion, gguf: "orion", checkpoints: &["orion"], ..LAYER_NORMS },
+    Family {
+        architecture: Architecture::Apertus,
+        gguf: "apertus",
+        gate: Gate::Xielu,
+        gated: false,
+        qk_norm: true,
+        ..DECODER
+    },
     Family { architecture: Architecture::Lfm2, gguf: "lfm2", checkpoints: &["lfm2"], ..LFM2 },
     Family {
         architecture: Architecture::Lfm2Moe,
@@ -570,7 +479,12 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::GptOss,
         gguf: "gpt-oss",
         checkpoints: &["gpt_oss"],
-        windows: Windows::Periodic { period: 2, usual: Window::Needed, rotation: LocalRotation::Same },
+        windows: Windows::Periodic {
+            period: 2,
+            without: Without::Last,
+            usual: Window::Needed,
+            rotation: LocalRotation::Same,
+        },
         experts: Mixture::Biased,
         gate: Gate::ClampedSwiglu,
         attention_bias: true,
@@ -597,6 +511,22 @@ static FAMILIES: [Family; 62] = [
         architecture: Architecture::NomicBert,
         gguf: "nomic-bert",
         checkpoints: &["nomic_bert"],
+        fused_qkv: true,
+        ..ENCODER
+    },
+    Family {
+        architecture: Architecture::ModernBert,
+        gguf: "modern-bert",
+        checkpoints: &["modernbert"],
+        residual_norms: false,
+        windows: Windows::Periodic {
+            period: 3,
+            without: Without::First,
+            usual: Window::None,
+            rotation: LocalRotation::Unscaled(Some(10_000.0)),
+        },
+        gate: Gate::Gelu,
+        fused_gate_up: true,
         fused_qkv: true,
         ..ENCODER
     },

@@ -12,12 +12,18 @@ pub(super) struct Family {
     /// `model_type` in checkpoints, if they are supported.
     pub(super) checkpoints: &'static [&'static str],
     pub(super) encoder: bool,
+    /// Whether the residual stream itself is normed, and nothing else.
+    pub(super) residual_norms: bool,
+    /// Whether it is normed behind the embedding, in place of the first norm in front of attention.
+    pub(super) embedding_norm: bool,
     /// Which elements of a head are rotated together; `None` if none are.
     pub(super) pairs: Option<Pairs>,
     /// Whether nothing is rotated where a file says that scaled frequencies were not trained with.
     pub(super) rotation_is_trained: bool,
     /// Of each so many layers, the last one is not rotated.
     pub(super) unrotated_period: Option<usize>,
+    /// Positions up to which attention of models is that which is computed here, if files do not say it and there is an end.
+    pub(super) longest: Option<usize>,
     pub(super) windows: Windows,
     pub(super) experts: Mixture,
     /// Whether scores of the experts that are taken are divided by their sum, unless a file says otherwise.
@@ -37,10 +43,14 @@ pub(super) struct Family {
     /// Whether norms are layer norms, and whether those of decoders have biases.
     pub(super) layer_norms: bool,
     pub(super) norm_biases: bool,
+    /// Whether norms of the residual stream have no weights.
+    pub(super) norms_unweighted: bool,
     pub(super) input_norms: bool,
     pub(super) qk_norm: bool,
     /// Whether there is such a norm where the file has its weights.
     pub(super) some_qk_norm: bool,
+    /// Whether these norms have no weights, and are those of layers that are rotated alone.
+    pub(super) qk_norm_unweighted: bool,
     /// Whether these norms are behind the rotation, and whether each head has weights of its own.
     pub(super) qk_norm_behind: bool,
     pub(super) qk_norm_each: bool,
@@ -62,12 +72,16 @@ pub(super) struct Family {
     pub(super) attention_sinks: bool,
     /// Whether there are linear biases.
     pub(super) alibi: bool,
+    /// The number of layers of a model that has linear biases in place of rotations, which no key says.
+    pub(super) alibi_layers: Option<usize>,
     pub(super) position_embeddings: bool,
     pub(super) ffn_norm_is_post_attention: bool,
     /// Whether a file's scale of logits is a factor, and no divisor.
     pub(super) logit_factor: bool,
     /// Whether files count feed-forward networks among the layers: then they have a norm in front of each layer or network, and the same name for all of these.
     pub(super) networks_are_layers: bool,
+    /// Whether networks are half as wide as files say.
+    pub(super) halved_networks: bool,
     /// Whether embeddings are multiplied by the square root of their length.
     pub(super) embedding_by_width: bool,
     /// Whether layers with a window may have heads of their own, and layers without one keys for values.
@@ -96,8 +110,15 @@ pub(super) enum Windows {
     No,
     /// All, if the file has a window.
     All,
-    /// All but the last one of each period.
-    Periodic { period: u64, usual: Window, rotation: LocalRotation },
+    /// All but one of each period: the first, or the last.
+    Periodic { period: u64, without: Without, usual: Window, rotation: LocalRotation },
+}
+
+/// Which layer of a period has no window.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Without {
+    First,
+    Last,
 }
 
 /// How layers with a window rotate.
@@ -136,6 +157,8 @@ pub(super) enum Mixture {
     Normed,
     /// Router and experts have biases.
     Biased,
+    /// Scores are sigmoids, and multiply what experts take. Beside them every token goes through a network that is as wide, and some layers have no experts.
+    Scaling,
     /// Those of DeepSeek's kind: every token goes through a network beside them, too; the first layers may be without experts; experts may be chosen by scores with a
     /// bias, and in groups. Scores are these unless a file says otherwise.
     DeepSeek(Scoring),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::dense::Dense;
 use super::{Classifier, Model, ModelError, Pages, Pooling, Sampling, SequenceId, Tree};
 use crate::backend::{
     Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
@@ -95,6 +96,7 @@ pub struct Generator<B: Backend> {
     /// Positions that the model was trained for.
     pub(super) context: usize,
     pub(super) classifier: Option<Classifier>,
+    dense: Dense,
 }
 
 impl<B: Backend> Generator<B> {
@@ -120,14 +122,16 @@ impl<B: Backend> Generator<B> {
         let max_tokens = options.max_tokens.unwrap_or(model.config().context.min(4096));
         let config = &model.config().for_texts_of(max_tokens);
         model.verify()?;
-        let weights = backend.upload_generator_weights(config, &model.weights()?, progress)?;
+        let on_host = model.weights()?;
+        let dense = Dense::new(&on_host.dense).map_err(BackendError::from)?;
+        let weights = backend.upload_generator_weights(config, &on_host, progress)?;
         let chunk = options.chunk.max(1);
         let cache = CacheOptions { step_tokens: options.cache.step_tokens.max(chunk), ..options.cache };
         let options = Options { cache, chunk, ..options };
         let kv = backend.alloc_kv_cache(max_tokens, config, &options.cache)?;
         let (width, context) = (config.logits(), config.context);
         let (stop_tokens, classifier) = (config.stop_tokens.clone(), config.classifier.clone());
-        Ok(Self { backend, weights, kv, options, stop_tokens, width, context, classifier })
+        Ok(Self { backend, weights, kv, options, stop_tokens, width, context, classifier, dense })
     }
 
     /// The backend.
@@ -333,7 +337,9 @@ impl<B: Backend> Generator<B> {
                 self.remove(run.sequence)?;
             }
             let rows = rows?;
-            all.extend(rows.chunks(rows.len() / count).map(<[f32]>::to_vec));
+            for row in rows.chunks(rows.len() / count) {
+                all.push(self.dense.apply(row.to_vec())?);
+            }
             rest = behind;
         }
         Ok(all)

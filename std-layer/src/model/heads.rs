@@ -84,10 +84,10 @@ impl Metadata<'_> {
             return Ok(([count; 2], with_keys));
         }
         let each = self.get(KV_HEADS).and_then(|v| v.as_array()).filter(|_| family.local_heads);
-        let (Some(each), Windows::Periodic { period, .. }) = (each, &family.windows) else {
+        let (Some(each), Windows::Periodic { period, without, .. }) = (each, &family.windows) else {
             return Ok(([self.size(KV_HEADS)?.unwrap_or(heads); 2], vec![true; layers]));
         };
-        let local = self.local_layers(layers, *period)?;
+        let local = self.local_layers(layers, (*period, *without))?;
         let size = |v: Value<'_>| v.as_u64().filter(|n| (1..=LARGEST).contains(n)).map(|n| n as usize);
         let counts: Vec<Option<usize>> = each.iter().map(size).collect();
         let of = |is: bool| {

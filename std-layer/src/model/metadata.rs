@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::family::{Family, LocalRotation, Recurrent, Window, Windows};
+use super::family::{Family, LocalRotation, Recurrent, Window, Windows, Without};
 use super::heads::Heads;
 use super::keys::{Metadata, LARGEST};
 use super::mixture::Networks;
@@ -114,13 +114,15 @@ impl<'a> Metadata<'a> {
                 all.iter_mut().for_each(|layer| layer.window = window);
                 return Ok((ropes, all));
             }
-            Windows::Periodic { period, usual, rotation } => (*period, usual, rotation),
+            Windows::Periodic { period, without, usual, rotation } => ((*period, *without), usual, rotation),
         };
         let window = match usual {
             Window::None => self.size_or_none(WINDOW)?,
             Window::Size(size) => Some(self.size(WINDOW)?.unwrap_or(*size)),
             Window::Needed => Some(self.needed_size(WINDOW)?),
         };
+        // Windows of encoders have so many positions in all, half of them on each side.
+        let window = window.map(|window| if family.encoder { window / 2 + 1 } else { window });
         let Some(window) = window else { return Ok((ropes, all)) };
         let said = self.above_one(".rope.freq_base_swa")?;
         let local = match rotation {
@@ -150,8 +152,42 @@ impl<'a> Metadata<'a> {
         Ok((ropes, all))
     }
 
-    /// Which layers have a window: as the file says of each, or all but the last one of each period; without periods all.
-    pub(super) fn local_layers(&self, layers: usize, period: u64) -> Result<Vec<bool>, ModelError> {
+    /// The numbers of each layer's activation: files have one for all layers, or one for each.
+    fn xielu(&self, layers: &mut [Layer]) -> Result<(), ModelError> {
+        let number = |v: Value<'_>| v.as_f64().map(|x| x as f32).filter(|x| x.is_finite());
+        for (key, usual) in [("xielu.beta", 0.5), ("xielu.eps", -1e-6)] {
+            let near = |v: Value<'_>| number(v).is_some_and(|x| (x - usual).abs() <= 1e-2 * f32::abs(usual));
+            let other = |v: Value<'_>| match v.as_array() {
+                Some(each) => !each.iter().all(near),
+                None => !near(v),
+            };
+            self.refuse(key, &format!("{usual} in all layers"), other)?;
+        }
+        for (i, key) in ["xielu.alpha_p", "xielu.alpha_n"].into_iter().enumerate() {
+            let value = self.needed(key, self.get(key))?;
+            let all: Option<Vec<f32>> = match value {
+                Value::Array(each) => each.iter().map(number).collect(),
+                one => number(one).map(|x| vec![x; layers.len()]),
+            };
+            let expected = format!("a finite number, or one for each of the {} layers", layers.len());
+            let all = all.filter(|all| all.len() == layers.len());
+            let all = all.ok_or_else(|| self.bad(key, value, expected))?;
+            // Numbers are stored as what their softplus is; that below 0 lacks 1/2.
+            let softplus = |x: f32| x.max(0.0) + (-x.abs()).exp().ln_1p() + [0.0, 0.5][i];
+            layers
+                .iter_mut()
+                .zip(all)
+                .for_each(|(layer, x)| layer.xielu.get_or_insert([0.0; 2])[i] = softplus(x));
+        }
+        Ok(())
+    }
+
+    /// Which layers have a window: as the file says of each, or all but one of each period; without periods all.
+    pub(super) fn local_layers(
+        &self,
+        layers: usize,
+        (period, without): (u64, Without),
+    ) -> Result<Vec<bool>, ModelError> {
         const PATTERN: &str = ".attention.sliding_window_pattern";
         if let Some(each) = self.get(PATTERN).and_then(|v| v.as_array()) {
             let all: Option<Vec<bool>> = each.iter().map(|v| v.as_bool()).collect();
@@ -160,7 +196,8 @@ impl<'a> Metadata<'a> {
             return all.filter(|all| all.len() == layers).ok_or_else(wrong);
         }
         let period = self.read(PATTERN, "one integer", |v| v.as_u64())?.unwrap_or(period);
-        Ok((0..layers as u64).map(|layer| period == 0 || layer % period < period - 1).collect())
+        let other = if without == Without::First { 0 } else { period.saturating_sub(1) };
+        Ok((0..layers as u64).map(|layer| period == 0 || layer % period != other).collect())
     }
 
     /// Factors of embeddings, and of logits, and what norms add to the mean of squares if that is `eps`. Where what layers add has a factor, too, it is in the first
@@ -367,7 +404,8 @@ impl Config {
             Naming::HuggingFace => pairs.checkpoint,
         });
         let still = family.rotation_is_trained && meta.bool(".rope.scaling.finetuned")? == Some(false);
-        let dims = match pairing.filter(|_| !still) {
+        let by_distance = family.alibi || family.alibi_layers == Some(layers);
+        let dims = match pairing.filter(|_| !still && !by_distance) {
             Some(_) => meta.rotated(".rope.dimension_count", kv.dim)?,
             None => 0,
         };
@@ -408,6 +446,9 @@ impl Config {
         let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
         let (ropes, mut layer) = meta.layers(family, (global, local_dims), mixtures)?;
         layer.iter_mut().zip(widths).for_each(|(layer, width)| layer.intermediate = Some(width));
+        if family.gate == Gate::Xielu {
+            meta.xielu(&mut layer)?;
+        }
         let values_are_keys = meta.single_layers(files, family, &mut layer)?;
         let recurrence = meta.recurrence((family, files.naming()), (hidden, &with_keys), &mut layer)?;
         for (layer, [mixer, network]) in layer.iter_mut().zip(&counted) {
@@ -428,7 +469,7 @@ impl Config {
         // Scores have a temperature, which is 1 where texts are no longer than those of the first training.
         let temperature = meta.positive_or_none(".attention.temperature_scale")?;
         let said = meta.size_or_none(".attention.temperature_length")?;
-        let longest = temperature.map(|_| said.unwrap_or(above));
+        let longest = temperature.map(|_| above).or(family.longest).map(|usual| said.unwrap_or(usual));
         // Of what a decoder continues, too, each position needs its row.
         let longest = longest.or((family.position_embeddings && !encoder).then_some(context));
 
@@ -456,12 +497,14 @@ impl Config {
             position_embeddings: family.position_embeddings,
             token_types: meta.token_types(files, family)?,
             norm,
+            norms_unweighted: family.norms_unweighted,
             norm_biases: family.norm_biases,
-            input_norms: family.input_norms && !encoder,
+            input_norms: family.input_norms && !family.residual_norms,
             // Of architectures whose layers share a norm, all models are parallel.
             parallel: shared_norm || family.parallel && meta.bool(".use_parallel_residual")?.unwrap_or(true),
             shared_norm,
-            residual_norms: encoder,
+            residual_norms: family.residual_norms,
+            embedding_norm: family.embedding_norm,
             norm_eps,
             state_eps,
             embedding_scale,
@@ -469,7 +512,7 @@ impl Config {
             attention_scale,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
-            alibi: family.alibi.then_some(ALIBI),
+            alibi: by_distance.then_some(ALIBI),
             gate: meta.read(".hidden_activation", &Gate::names(&Gate::NAMED), gate)?.unwrap_or(family.gate),
             gated: family.gated,
             up_bias: family.up_bias,
@@ -479,7 +522,12 @@ impl Config {
                 || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
             fused_experts: files.have_fused_experts(),
-            qk_norm: family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
+            qk_norm: match family.qk_norm_unweighted {
+                // Of models with so many experts queries and keys are not normed, which no key of llama.cpp's says.
+                true => meta.bool(".attention.qk_norm")?.unwrap_or(experts.is_none_or(|of| of.count != 128)),
+                false => family.qk_norm || family.some_qk_norm && has(&names::Q_NORM),
+            },
+            qk_norm_unweighted: family.qk_norm_unweighted,
             value_norm: family.value_norm,
             values_are_keys,
             qk_norm_behind: family.qk_norm_behind,
@@ -488,6 +536,7 @@ impl Config {
             post_norms: family.post_norms,
             attention_bias: latent_attention.is_none()
                 && (family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS)),
+            attention_clamp: meta.positive_or_none(".attention.clamp_kqv")?.map(|x| x as f32),
             attention_output_bias: family.attention_output_bias
                 || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
             attention_gates: matches!(family.recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }),
@@ -496,6 +545,10 @@ impl Config {
             attention_sinks: family.attention_sinks,
             ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,
+            dense: match encoder && has(&names::DENSE[0]) {
+                true => Some(meta.needed_size(".dense_2_feat_out")?),
+                false => None,
+            },
             output_bias: family.output_bias || classifier.is_none() && has(&names::OUTPUT_BIAS),
             tied_embeddings: encoder || classifier.is_none() && files.named(&names::OUTPUT).is_none(),
             classifier,

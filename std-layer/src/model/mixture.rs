@@ -38,6 +38,11 @@ impl Metadata<'_> {
             // Where layers differ in heads, they may differ in this, too.
             let each = family.local_heads && matches!(self.get(WIDTH), Some(Value::Array(_)));
             let width = if each { None } else { self.size(WIDTH)? };
+            let width = match width.filter(|_| family.halved_networks) {
+                None => width,
+                Some(1) => return self.unfit(WIDTH, 1, "at least 2: twice what a network has".to_owned()),
+                Some(twice) => Some(twice / 2),
+            };
             return Ok((width, (0..layers).map(|layer| [layer; 2]).collect()));
         }
         let sizes = self.size_of_some(WIDTH, all)?;
@@ -110,6 +115,7 @@ impl Metadata<'_> {
             selection_bias,
             groups,
             normalised: self.bool(".expert_weights_norm")?.unwrap_or(family.normalised) || of_taken,
+            scaled_inputs: *kind == Mixture::Scaling,
             factors: *kind == Mixture::Normed && files.named(&names::EXPERT_FACTORS).is_some(),
             normed: *kind == Mixture::Normed,
             biases: *kind == Mixture::Biased,
@@ -117,7 +123,7 @@ impl Metadata<'_> {
             shared: self.shared(family, [feed_forward, intermediate])?,
         };
         let mixtures = match kind {
-            Mixture::DeepSeek(_) => self.mixtures(layers)?,
+            Mixture::DeepSeek(_) | Mixture::Scaling => self.mixtures(layers)?,
             _ => vec![true; layers],
         };
         // Beside experts with norms of their own stands the usual network.
@@ -140,7 +146,12 @@ impl Metadata<'_> {
     /// What makes scores of the router's products, and whether they are the softmax of those of the experts that are taken: the same as their share of
     /// the softmax of all, unless something else than the products decides which ones are taken.
     fn scoring(&self, family: &Family, [biased, grouped]: [bool; 2]) -> Result<(Scoring, bool), ModelError> {
-        let Mixture::DeepSeek(usual) = family.experts else {
+        let usual = match family.experts {
+            Mixture::DeepSeek(usual) => Some(usual),
+            Mixture::Scaling => Some(Scoring::Sigmoid),
+            _ => None,
+        };
+        let Some(usual) = usual else {
             // 0 says nothing.
             let unknown = |v: Value<'_>| v.as_u64().is_none_or(|of| of > 1);
             self.refuse(SCORING, "1, softmax", unknown)?;
@@ -199,6 +210,7 @@ impl Metadata<'_> {
             Mixture::Shared => Some(Shared { intermediate: width.unwrap_or(feed_forward), gated: true }),
             Mixture::Some | Mixture::Wide => width.map(plain),
             Mixture::Normed => Some(plain(feed_forward)),
+            Mixture::Scaling => Some(plain(intermediate)),
             // Of Ernie and Nemotron all of them are so wide together, of others each is.
             Mixture::DeepSeek(_)
                 if matches!(family.architecture, Architecture::Ernie45Moe | Architecture::NemotronHMoe) =>

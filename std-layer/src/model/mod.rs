@@ -8,9 +8,11 @@
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
 mod architecture;
+mod bases;
 mod checkpoint;
 mod config;
 mod decoder;
+mod dense;
 mod error;
 mod families;
 mod family;

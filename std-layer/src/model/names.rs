@@ -52,6 +52,7 @@ enum Layers {
     StateSpace,
     Convolution,
     WithKeys,
+    WithInputNorm,
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
@@ -111,6 +112,11 @@ impl Name {
         Self { layers: Layers::WithKeys, ..self }
     }
 
+    /// Of layers that norm what their attention takes.
+    const fn of_input_norm(self) -> Self {
+        Self { layers: Layers::WithInputNorm, ..self }
+    }
+
     /// Of layers with attention.
     const fn attention(self) -> Self {
         Self { layers: Layers::Attention, ..self }
@@ -127,6 +133,7 @@ impl Name {
             Layers::Networks => !config.layer[layer].without_network,
             Layers::Attention => !config.layer[layer].recurrent,
             Layers::WithKeys => !config.layer[layer].recurrent && config.layer[layer].keys_of.is_none(),
+            Layers::WithInputNorm => config.norms_input(layer) && !config.norms_unweighted,
             Layers::Linear => matches!(config.recurrence_of(layer), Some(Recurrence::Linear(_))),
             Layers::Delta => {
                 matches!(config.recurrence_of(layer), Some(Recurrence::Linear(of)) if of.rule != Rule::StateSpace)
@@ -218,6 +225,10 @@ fn is_mixture(c: &Config) -> bool {
 fn is_glm4(c: &Config) -> bool {
     c.architecture == Architecture::Glm4
 }
+/// Whether norms of queries and keys have weights.
+fn has_norm_weights(c: &Config) -> bool {
+    c.qk_norm && !c.qk_norm_unweighted
+}
 /// Models whose files name the norm behind the last layer by the embedding.
 fn is_lfm2(c: &Config) -> bool {
     matches!(c.architecture, Architecture::Lfm2 | Architecture::Lfm2Moe)
@@ -284,7 +295,8 @@ pub(super) const TOKEN_TYPES: Name =
     name("token_types.weight", "embeddings.token_type_embeddings.weight", |c| vec![c.hidden, c.token_types])
         .if_so(|c| c.token_types > 0);
 pub(super) const EMBEDDING_NORM: Norm = [
-    name("token_embd_norm.weight", "embeddings.LayerNorm.weight", |c| vec![c.hidden]).if_so(is_normed),
+    name("token_embd_norm.weight", "embeddings.LayerNorm.weight", |c| vec![c.hidden])
+        .if_so(|c| c.embedding_norm),
     name("token_embd_norm.bias", "embeddings.LayerNorm.bias", |c| vec![c.hidden]).if_so(is_normed),
 ];
 /// The output matrix of models that rank texts.
@@ -298,7 +310,7 @@ pub(super) const OUTPUT_BIAS: Name =
 pub(super) const OUTPUT_NORM: Name = name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden])
     .in_gguf_if(is_lfm2, "token_embd_norm.weight")
     .named_if(is_lfm2, "model.embedding_norm.weight")
-    .if_so(is_not_normed);
+    .if_so(|c| !c.residual_norms && !c.norms_unweighted);
 pub(super) const OUTPUT_NORM_BIAS: Name =
     name("output_norm.bias", "model.norm.bias", |c| vec![c.hidden]).if_so(|c| c.norm_biases);
 
@@ -306,7 +318,7 @@ pub(super) const ATTENTION_NORM: Name =
     name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
         .in_gguf_if(has_two_norms, "blk.{}.attn_norm_2.weight")
         .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
-        .if_so(|c| c.input_norms);
+        .of_input_norm();
 pub(super) const ATTENTION_NORM_BIAS: Name =
     name("blk.{}.attn_norm.bias", "model.layers.{}.input_layernorm.bias", |c| vec![c.hidden])
         .in_gguf_if(has_two_norms, "blk.{}.attn_norm_2.bias")
@@ -350,14 +362,14 @@ pub(super) const Q_NORM: Name =
         normed_together(c, c.heads)
     })
     .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.query_layernorm.weight")
-    .if_so(|c| c.qk_norm)
+    .if_so(has_norm_weights)
     .attention();
 pub(super) const K_NORM: Name =
     name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| {
         normed_together(c, c.kv_heads)
     })
     .named_if(|c| c.qk_norm_behind, "model.layers.{}.self_attn.key_layernorm.weight")
-    .if_so(|c| c.qk_norm)
+    .if_so(has_norm_weights)
     .with_keys();
 pub(super) const Q_BIAS: Name =
     name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
@@ -392,7 +404,7 @@ pub(super) const FFN_NORM: Name =
         .in_gguf_if(|c| is_nemotron_h(c) || has_two_norms(c), "blk.{}.attn_norm.weight")
         .named_if(|c| c.post_norms && !is_glm4(c), "model.layers.{}.pre_feedforward_layernorm.weight")
         .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
-        .if_so(has_own_norm)
+        .if_so(|c| has_own_norm(c) && !c.norms_unweighted)
         .of_networks();
 /// Of Falcon, where that in front of attention is another one.
 pub(super) const SECOND_NORM: Name =
@@ -503,8 +515,16 @@ pub(super) const LONG_FACTORS: Name =
     name("rope_factors_long.weight", "rope_factors_long.weight", |c| vec![c.ropes[0].dims / 2])
         .if_so(|c| c.long_factors.is_some());
 
+/// What the row of a text is multiplied with behind pooling.
+pub(super) const DENSE: [Name; 2] = [
+    name("dense_2.weight", "dense.0.weight", |c| vec![c.hidden, c.dense.unwrap_or(0)])
+        .if_so(|c| c.dense.is_some()),
+    name("dense_3.weight", "dense.1.weight", |c| vec![c.dense.unwrap_or(0), c.hidden])
+        .if_so(|c| c.dense.is_some()),
+];
+
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 17] = [
+pub(super) static GLOBAL: [Name; 19] = [
     EMBEDDING,
     POSITIONS,
     TOKEN_TYPES,
@@ -522,6 +542,8 @@ pub(super) static GLOBAL: [Name; 17] = [
     ROPE_FACTORS,
     SHORT_FACTORS,
     LONG_FACTORS,
+    DENSE[0],
+    DENSE[1],
 ];
 /// Everything that a layer has.
 pub(super) static LAYER: [Name; 75] = [

@@ -140,7 +140,7 @@ impl<'a> Files<'a> {
         numbers(self.find(config, name, [layer, 0])?)
     }
 
-    /// The weights of a norm with a bias, if this model has it.
+    /// The weights of a layer norm, if this model has it; zeros for its bias if it has none.
     fn norm(
         &self,
         config: &Config,
@@ -148,7 +148,11 @@ impl<'a> Files<'a> {
         layer: usize,
     ) -> Result<Option<NormWeights>, ModelError> {
         let of = |name| self.optional(config, name, layer);
-        Ok(of(weight)?.zip(of(bias)?).map(|(weight, bias)| NormWeights { weight, bias }))
+        let with_bias = |weight: Vec<f32>| {
+            let bias = of(bias)?.unwrap_or_else(|| vec![0.0; weight.len()]);
+            Ok(NormWeights { weight, bias })
+        };
+        of(weight)?.map(with_bias).transpose()
     }
 
     /// What a norm of a decoder adds, if the model has it and it is a layer norm: zeros if these have no biases.
@@ -158,7 +162,8 @@ impl<'a> Files<'a> {
         [weight, bias]: [&Name; 2],
         layer: usize,
     ) -> Result<Option<Vec<f32>>, ModelError> {
-        match config.norm == Norm::Layer && weight.needed(config, layer) && !config.norm_biases {
+        let needed = weight.needed(config, layer) || config.norms_unweighted;
+        match config.norm == Norm::Layer && needed && !config.norm_biases {
             true => Ok(Some(vec![0.0; config.hidden])),
             false => self.optional(config, bias, layer),
         }
@@ -299,10 +304,13 @@ impl<'a> Files<'a> {
             let (gate, output) = (matrix(&names::PER_LAYER_GATE)?, matrix(&names::PER_LAYER_OUTPUT)?);
             Ok::<_, ModelError>(LayerInput { gate, output, post_norm })
         };
+        let unweighted = || config.norms_unweighted.then(|| vec![1.0; config.hidden]);
+        let rotated = config.ropes[config.layer[layer].rope].dims > 0;
+        let ones = (config.qk_norm && config.qk_norm_unweighted && rotated).then(|| vec![1.0; dim]);
         // Its number is in the configuration; this is about its shape.
         optional(&names::SCALE)?;
         Ok(LayerWeights {
-            attention_norm: optional(&names::ATTENTION_NORM)?,
+            attention_norm: optional(&names::ATTENTION_NORM)?.or_else(unweighted),
             attention_norm_bias: self.norm_bias(
                 config,
                 [&names::ATTENTION_NORM, &names::ATTENTION_NORM_BIAS],
@@ -314,8 +322,8 @@ impl<'a> Files<'a> {
             output: matrix(output)?,
             recurrent: recurrence.map(|of| self.recurrent(config, of, layer)).transpose()?,
             latent: config.latent_attention.map(|latent| self.latent(config, &latent, layer)).transpose()?,
-            q_norm: optional(&names::Q_NORM)?,
-            k_norm: optional(&names::K_NORM)?,
+            q_norm: ones.clone().map_or_else(|| optional(&names::Q_NORM), |ones| Ok(Some(ones)))?,
+            k_norm: ones.map_or_else(|| optional(&names::K_NORM), |ones| Ok(Some(ones)))?,
             v_norm: (config.value_norm && names::K.needed(config, layer)).then(|| vec![1.0; dim]),
             q_bias,
             k_bias,
@@ -324,7 +332,7 @@ impl<'a> Files<'a> {
             sinks: optional(&names::SINKS)?,
             post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
             attention_sum_norm: norm(&names::ATTENTION_SUM_NORM)?,
-            ffn_norm: optional(&names::FFN_NORM)?,
+            ffn_norm: optional(&names::FFN_NORM)?.or_else(unweighted),
             ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
             feed_forward: match (experts, config.between(layer)) {
                 (_, 0) => None,
@@ -376,8 +384,10 @@ impl<'a> Files<'a> {
         let table =
             |name: &Name| name.needed(config, 0).then(|| self.matrix(config, name, [0, 0])).transpose();
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
+        let dense = names::DENSE.iter().map(table).collect::<Result<Vec<_>, _>>()?;
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
-        let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
+        let unweighted = || config.norms_unweighted.then(|| vec![1.0; config.hidden]);
+        let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?.or_else(unweighted);
         let mut output_norm_bias =
             self.norm_bias(config, [&names::OUTPUT_NORM, &names::OUTPUT_NORM_BIAS], 0)?;
         let mut output_bias = self.optional(config, &names::OUTPUT_BIAS, 0)?;
@@ -398,6 +408,7 @@ impl<'a> Files<'a> {
             embedding_norm,
             output,
             output_norm,
+            dense: dense.into_iter().flatten().collect(),
             per_layer: per_layer_norm.map(per_layer).transpose()?,
             output_norm_bias,
             output_bias,

@@ -1,6 +1,8 @@
 //! A model's weights on the host, as they lie in its files.
 
-use gllm_kernels_core::{KernelError, MatRef, QuantFormat, QuantRef};
+use gllm_kernels_core::{KernelError, MatMut, MatRef, QuantFormat, QuantRef};
+
+use crate::detect::kernels;
 
 /// A weight matrix on the host, `rows x cols`: `y = W x` has `rows` outputs and `cols` inputs.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,20 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Some of its rows, each by its number, as numbers one behind the other.
+    ///
+    /// # Errors
+    /// `BadIndex` if there is no such row; `BadValue` if the numbers of a row do not lie one behind the other.
+    pub(crate) fn decoded(&self, rows: &[u32]) -> Result<Vec<f32>, KernelError> {
+        let (k, mut numbers) = (kernels::<f32>(), vec![0.0; rows.len() * self.cols()]);
+        let to = MatMut::new(&mut numbers, rows.len(), self.cols())?;
+        match self {
+            Self::Quantised(w) => k.gather_q(*w, rows, to)?,
+            Self::F32(w) => k.gather(*w, rows, to)?,
+        }
+        Ok(numbers)
+    }
+
     /// Bytes that all its elements have.
     pub fn bytes(&self) -> usize {
         match self {
@@ -66,12 +82,14 @@ pub struct HostWeights<'a> {
     pub positions: Option<Matrix<'a>>,
     /// `token_types x hidden`, if there are any.
     pub token_types: Option<Matrix<'a>>,
-    /// Behind the embedding, if `residual_norms`.
+    /// Behind the embedding, if `embedding_norm`.
     pub embedding_norm: Option<NormWeights>,
     /// `vocabulary x hidden`, the embedding again where the two are tied, or where there are no logits; of models that rank texts `labels x hidden`, the classifier.
     pub output: Matrix<'a>,
     /// `hidden` elements, times `logit_scale`, unless `residual_norms`.
     pub output_norm: Option<Vec<f32>>,
+    /// What the row of a text is multiplied with, if there is `dense`: `dense x hidden` and `hidden x dense`.
+    pub dense: Vec<Matrix<'a>>,
     /// If tokens have embeddings for each layer.
     pub per_layer: Option<PerLayerWeights<'a>>,
     /// As many, times `logit_scale`, if that is a layer norm.
@@ -115,11 +133,11 @@ pub struct NormWeights {
     pub bias: Vec<f32>,
 }
 
-/// The weights of a layer; [`Config`](super::Config) says what is computed with them. Its heads are those that [`heads_of`](super::Config::heads_of) says.
+/// The weights of a layer; [`Config`](super::Config) says what is computed with them. Those of norms that have none are ones. Its heads are those that [`heads_of`](super::Config::heads_of) says.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LayerWeights<'a> {
-    /// In front of attention: `hidden` elements, if `input_norms`.
+    /// In front of attention: `hidden` elements, if the layer [norms its input](super::Config::norms_input).
     pub attention_norm: Option<Vec<f32>>,
     /// As many, if that is a layer norm: zeros without `norm_biases`.
     pub attention_norm_bias: Option<Vec<f32>>,

@@ -3,8 +3,9 @@
 use gllm_kernels_std::model::{Matrix, Model, NormWeights, Pooling};
 
 use super::exact::{exact, generator};
-use super::folder::{Dense, Folder};
+use super::folder::{config as config_of, Dense, Folder};
 use super::small::{tokens, Small, CONTEXT, HIDDEN};
+use super::tiny::Tiny;
 use super::{assert_alike, numbers};
 
 const INTERMEDIATE: usize = 128;
@@ -85,6 +86,28 @@ fn config(small: &Small) -> String {
                 _ => r#""position_embedding_type":"alibi","feed_forward_type":"geglu""#,
             }
         ),
+    }
+}
+
+/// Writes the matrices that texts are multiplied with behind pooling, if the model has them, as sentence-transformers does.
+pub fn dense(folder: &Folder, gguf: &Model<'_>) {
+    let matrices = gguf.weights().unwrap().dense;
+    let mut modules =
+        vec![r#"{"type":"a.Transformer","path":""},{"type":"a.Pooling","path":"1_Pooling"}"#.to_owned()];
+    for (i, matrix) in matrices.iter().enumerate() {
+        let name = format!("{}_Dense", i + 2);
+        std::fs::create_dir_all(folder.path().join(&name)).unwrap();
+        let [rows, cols] = [matrix.rows(), matrix.cols()];
+        let json = format!(
+            r#"{{"in_features":{cols},"out_features":{rows},"bias":false,"activation_function":"torch.nn.modules.linear.Identity"}}"#
+        );
+        folder.file(&format!("{name}/config.json"), json);
+        let stored = Dense::stored("linear.weight", matrix.format(), &[rows, cols], &numbers(*matrix));
+        folder.file(&format!("{name}/model.safetensors"), super::folder::file(&[stored]));
+        modules.push(format!(r#"{{"type":"b.Dense","path":{name:?}}}"#));
+    }
+    if !matrices.is_empty() {
+        folder.file("modules.json", format!("[{}]", modules.join(",")));
     }
 }
 
@@ -243,7 +266,44 @@ fn refused() {
         assert!(said.contains(says) && said.contains("1_Pooling"), "{pooling}: {said}");
     }
     let folder = folder("modules", &small, &gguf, "", MEAN);
-    folder.file("modules.json", r#"[{"type":"sentence_transformers.models.Dense"}]"#);
+    for (path, says) in [("a_Dense", "1 modules Dense"), ("../a", "\"../a\""), ("", "\"\"")] {
+        folder.file(
+            "modules.json",
+            format!(r#"[{{"type":"sentence_transformers.models.Dense","path":{path:?}}}]"#),
+        );
+        let said = Model::open(folder.path()).map(|_| ()).expect_err("modules").to_string();
+        assert!(said.contains("modules.json") && said.contains(says), "{said}");
+    }
+    folder.file("modules.json", r#"[{"type":"sentence_transformers.models.LSTM"}]"#);
     let said = Model::open(folder.path()).map(|_| ()).expect_err("modules").to_string();
-    assert!(said.contains("modules.json") && said.contains("Dense"), "{said}");
+    assert!(said.contains("modules.json") && said.contains("LSTM"), "{said}");
+}
+
+/// Matrices behind pooling that are not what they have to be.
+#[test]
+fn refused_matrices_behind_pooling() {
+    let tiny = Tiny::encoders().find(|tiny| tiny.architecture == "gemma-embedding").unwrap();
+    let gguf = tiny.open();
+    let folder = Folder::new("behind pooling");
+    folder.config(&config_of(&tiny));
+    folder.tensors(&Dense::of(&tiny, &gguf), 1);
+    dense(&folder, &gguf);
+    Model::open(folder.path()).unwrap();
+    let json = std::fs::read_to_string(folder.path().join("2_Dense/config.json")).unwrap();
+    for (from, to, says) in [
+        ("Identity", "Tanh", &["2_Dense", "activation_function", "Tanh"][..]),
+        (r#""bias":false"#, r#""bias":true"#, &["2_Dense", "bias is true"]),
+        (r#""out_features":48"#, r#""out_features":-1"#, &["2_Dense", "out_features is -1"]),
+        (r#""out_features":48"#, r#""out_features":0"#, &["dense_2_feat_out", "0"]),
+        (r#""out_features":48"#, r#""out_features":96"#, &["dense.0.weight", "[64, 48]", "[64, 96]"]),
+    ] {
+        assert!(json.contains(from), "{json}");
+        folder.file("2_Dense/config.json", json.replace(from, to));
+        let said = Model::open(folder.path()).map(|_| ()).expect_err(to).to_string();
+        assert!(says.iter().all(|word| said.contains(word)), "{to}: {said}");
+    }
+    folder.file("2_Dense/config.json", &json);
+    folder.file("3_Dense/model.safetensors", super::folder::file(&[Dense::floats("other", &[1], &[1.0])]));
+    let said = Model::open(folder.path()).map(|_| ()).expect_err("names").to_string();
+    assert!(said.contains("3_Dense") && said.contains("linear.weight"), "{said}");
 }

@@ -9,10 +9,31 @@ use super::tiny::Tiny;
 use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
-const REORDERED: [&str; 9] =
-    ["llama", "smollm3", "granite", "granitemoe", "minicpm", "arcee", "internlm2", "bailingmoe", "deepseek"];
-const FUSED: [&str; 8] =
-    ["phi3", "internlm2", "bailingmoe", "bailingmoe2", "gptneox", "falcon", "gpt2", "starcoder"];
+const REORDERED: [&str; 11] = [
+    "llama",
+    "smollm3",
+    "granite",
+    "granitemoe",
+    "minicpm",
+    "arcee",
+    "internlm2",
+    "bailingmoe",
+    "deepseek",
+    "xverse",
+    "olmo",
+];
+const FUSED: [&str; 10] = [
+    "phi3",
+    "internlm2",
+    "bailingmoe",
+    "bailingmoe2",
+    "gptneox",
+    "falcon",
+    "gpt2",
+    "starcoder",
+    "modern-bert",
+    "qwen",
+];
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -70,7 +91,7 @@ pub struct Dense {
 }
 
 /// A file in the format `safetensors`.
-fn file(tensors: &[Dense]) -> Vec<u8> {
+pub fn file(tensors: &[Dense]) -> Vec<u8> {
     let mut at = 0;
     let entries = tensors.iter().map(|t| {
         let from = at;
@@ -131,8 +152,8 @@ impl Dense {
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
         let (name, is) = (tiny.architecture, |names: &[&str]| names.contains(&tiny.architecture));
-        let lacks_one =
-            is(&["gemma", "gemma2", "gemma3"]) || is(&["qwen35", "qwen35moe", "qwen3next", "nemotron"]);
+        let lacks_one = is(&["gemma", "gemma2", "gemma3", "gemma-embedding"])
+            || is(&["qwen35", "qwen35moe", "qwen3next", "nemotron"]);
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
             Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
@@ -156,6 +177,9 @@ impl Dense {
         if !tiny.tied {
             all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
         }
+        all.extend(
+            weights.embedding_norm.iter().map(|of| norm("embeddings.LayerNorm".to_owned(), &of.weight)),
+        );
         let positions = weights.positions.into_iter();
         all.extend(
             positions.map(|w| matrix("embeddings.position_embeddings.weight".to_owned(), w, numbers(w))),
@@ -220,9 +244,10 @@ impl Dense {
                 Some(_) if is(&["qwen2moe", "qwen3next", "qwen35moe"]) => "shared_expert.",
                 Some(_) => "shared_experts.",
             };
-            if let (Some(network), true) =
-                (&layer.feed_forward, is(&["phi3", "chatglm", "glm4", "granitemoe", "granitehybrid"]))
-            {
+            if let (Some(network), true) = (
+                &layer.feed_forward,
+                is(&["phi3", "chatglm", "glm4", "granitemoe", "granitehybrid", "modern-bert"]),
+            ) {
                 let (both, down) = ([network.gate.unwrap(), network.up], network.down);
                 all.push(below(at(&format!("mlp.{shared}gate_up_proj.weight")), &both));
                 all.push(matrix(at(&format!("mlp.{shared}down_proj.weight")), down, numbers(down)));
@@ -250,7 +275,7 @@ impl Dense {
                 };
                 let router = experts.router;
                 all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
-                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe", "gemma4"]);
+                let stacked = is(&["mistral4", "qwen35moe", "qwen3vlmoe", "granitemoe", "gemma4", "llama4"]);
                 if stacked {
                     let each = &experts.each;
                     let gate_up: Vec<_> = each.iter().flat_map(|of| [of.gate.unwrap(), of.up]).collect();
@@ -259,7 +284,7 @@ impl Dense {
                         let mut tensor = below(at(&format!("mlp.experts.{name}")), &parts);
                         let rows = tensor.shape[0] / each.len();
                         tensor.shape.splice(..1, [each.len(), rows]);
-                        all.push(if is(&["qwen3vlmoe"]) { tensor.transposed() } else { tensor });
+                        all.push(if is(&["qwen3vlmoe", "llama4"]) { tensor.transposed() } else { tensor });
                     }
                 }
                 for (e, network) in experts.each.iter().enumerate().filter(|_| !stacked) {
@@ -296,7 +321,7 @@ impl Dense {
             all.extend(biases(&layer.attention_norm_bias).map(|x| bias(at("input_layernorm"), x)));
             let [behind, before, last] = match name {
                 "glm4" => ["post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"],
-                "gemma2" | "gemma3" | "gemma4" => {
+                "gemma2" | "gemma3" | "gemma-embedding" | "gemma4" => {
                     ["post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
                 }
                 "exaone4" | "olmo2" => ["post_attention_layernorm", "", "post_feedforward_layernorm"],
@@ -313,6 +338,12 @@ impl Dense {
         if name == "gemma4" {
             all.extend(gemma4::tensors(gguf));
         }
+        // Norms that have no weights.
+        all.retain(|tensor| match name {
+            "olmo" => !tensor.name.contains("norm"),
+            "llama4" => !tensor.name.contains("q_norm") && !tensor.name.contains("k_norm"),
+            _ => true,
+        });
         own::renamed(tiny, &mut all);
         let transposed =
             |tensor: &&mut Self| name == "gpt2" && tensor.shape.len() == 2 && tensor.name.contains(".c_");
@@ -339,7 +370,7 @@ fn halves_of_heads(x: &[f32], cols: usize, head_dim: usize) -> Vec<f32> {
 pub fn config(tiny: &Tiny) -> String {
     let gemma = tiny.architecture.starts_with("gemma");
     let kind = match (tiny.architecture, tiny.experts) {
-        ("gemma3", _) => "gemma3_text",
+        ("gemma3" | "gemma-embedding", _) => "gemma3_text",
         ("gemma4", _) => "gemma4_text",
         ("llama", Some(_)) => "mixtral",
         ("qwen2moe", _) => "qwen2_moe",
@@ -356,6 +387,8 @@ pub fn config(tiny: &Tiny) -> String {
         ("lfm2moe", _) => "lfm2_moe",
         ("gptneox", _) => "gpt_neox",
         ("phi2", _) => "phi",
+        ("llama4", _) => "llama4_text",
+        ("modern-bert", _) => "modernbert",
         ("starcoder", _) => "gpt_bigcode",
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
         ("granitehybrid", _) => "granitemoehybrid",
@@ -398,6 +431,7 @@ pub fn config(tiny: &Tiny) -> String {
     });
     let activation = match tiny.architecture {
         "gptneox" | "falcon" => r#""hidden_act":"gelu""#,
+        "modern-bert" => r#""hidden_activation":"gelu""#,
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
         "phi2" | "gpt2" | "starcoder" => r#""hidden_act":"gelu_new""#,
         "nemotron" | "arcee" | "jais2" => r#""hidden_act":"relu2""#,

@@ -116,7 +116,7 @@ fn refused() {
         ),
         (r#","full_attention"]"#, r#","sliding_attention"]"#, &["layer_types", "full_attention"]),
         (r#"["sliding_attention","#, r#"["conv","#, &["layer_types", "conv"]),
-        (r#"["sliding_attention","#, r#"["#, &["layer_types"]),
+        (r#"["sliding_attention","#, r#"["#, &["sliding_window_pattern", "4 layers"]),
         (r#""global_head_dim":64"#, r#""per_layer_config":{"1":{"head_dim":64}}"#, &["per_layer_config"]),
         (
             r#""global_head_dim":64"#,

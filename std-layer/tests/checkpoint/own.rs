@@ -129,6 +129,36 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".linear_attn.", ".mixer."),
             (".mlp.", ".mixer."),
         ],
+        "qwen" => &[
+            ("model.embed_tokens.", "transformer.wte."),
+            ("model.layers.", "transformer.h."),
+            ("model.norm.", "transformer.ln_f."),
+            (".self_attn.qkv_proj.", ".attn.c_attn."),
+            (".self_attn.o_proj.", ".attn.c_proj."),
+            (".input_layernorm.", ".ln_1."),
+            (".post_attention_layernorm.", ".ln_2."),
+            (".up_proj.", ".w1."),
+            (".gate_proj.", ".w2."),
+            (".down_proj.", ".c_proj."),
+        ],
+        "llama4" => &[
+            (".mlp.gate.", ".mlp.router."),
+            (".mlp.shared_experts.", ".mlp.shared_expert."),
+            (".mlp.", ".feed_forward."),
+        ],
+        "modern-bert" => &[
+            ("embeddings.LayerNorm.", "model.embeddings.norm."),
+            ("model.embed_tokens.", "model.embeddings.tok_embeddings."),
+            ("model.norm.", "model.final_norm."),
+            (".self_attn.qkv_proj.", ".attn.Wqkv."),
+            (".self_attn.o_proj.", ".attn.Wo."),
+            (".mlp.gate_up_proj.", ".mlp.Wi."),
+            (".mlp.down_proj.", ".mlp.Wo."),
+            (".input_layernorm.", ".attn_norm."),
+            (".post_attention_layernorm.", ".mlp_norm."),
+        ],
+        // As it is stored without an output matrix.
+        "gemma-embedding" => &[("model.", "")],
         "gemma4" => &[(".mlp.experts.", ".experts."), (".mlp.gate.", ".router.proj.")],
         _ => &[],
     }
@@ -186,6 +216,15 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
+        "qwen" => json
+            .replace(r#""intermediate_size":96"#, r#""intermediate_size":192"#)
+            .replace("rope_theta", "rotary_emb_base")
+            .replace("max_position_embeddings", "seq_length")
+            .replace("head_dim", "kv_channels")
+            .replace("rms_norm_eps", "layer_norm_epsilon"),
+        "modern-bert" => {
+            json.replace(r#""rope_theta""#, r#""global_rope_theta""#).replace("rms_norm_eps", "norm_eps")
+        }
         "gpt2" | "starcoder" => json
             .replace("intermediate_size", "n_inner")
             .replace("hidden_act", "activation_function")
@@ -218,6 +257,19 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         ),
         "granitemoe" => format!(
             r#","num_local_experts":{count},"num_experts_per_tok":{used},"shared_intermediate_size":40,"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
+        ),
+        "qwen" => r#","no_bias":true,"use_logn_attn":true,"rotary_pct":1.0"#.to_owned(),
+        "olmo" => r#","clip_qkv":1.5"#.to_owned(),
+        "llama4" => format!(
+            r#","num_local_experts":{count},"num_experts_per_tok":{used},"intermediate_size_mlp":{width},"interleave_moe_layer_step":2,"moe_layers":[1,3],"no_rope_layers":[1,1,1,0],"use_qk_norm":true,"attention_chunk_size":8192,"floor_scale":8192,"attn_temperature_tuning":true,"attn_scale":0.1"#
+        ),
+        "gemma-embedding" => format!(
+            r#","use_bidirectional_attention":true,"sliding_window":{},"sliding_window_pattern":2,"rope_local_base_freq":10000,"query_pre_attn_scalar":{}"#,
+            tiny.window, tiny.head_dim
+        ),
+        "modern-bert" => format!(
+            r#","local_attention":{},"layer_types":["full_attention","sliding_attention","full_attention","sliding_attention"],"local_rope_theta":10000"#,
+            tiny.window
         ),
         "gemma4" => super::gemma4::keys(tiny),
         "internlm2" => r#","bias":false,"rope_scaling":{"type":"dynamic","factor":2.0}"#.to_owned(),
@@ -409,6 +461,24 @@ fn refused() {
                 &["position_embeddings", "[64, 4096]", "[64, 4097]"],
             ),
         ],
+    );
+    changed_configurations(
+        &Tiny::new("llama4", None),
+        &[
+            (r#""moe_layers":[1,3]"#, r#""moe_layers":[1,2]"#, &["moe_layers", "each 2 layers"]),
+            (r#""floor_scale":8192"#, r#""floor_scale":1"#, &["floor_scale"]),
+            (r#""no_rope_layers":[1,1,1,0]"#, r#""no_rope_layers":[1,1,0,1]"#, &["no_rope_layers", "4"]),
+            (r#""num_local_experts":6"#, r#""num_local_experts":7"#, &["mlp.gate", "[64, 6]", "[64, 7]"]),
+            (r#""intermediate_size_mlp":96"#, r#""intermediate_size_mlp":95"#, &["mlp.gate_proj", "95"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("olmo", None),
+        &[(r#""clip_qkv":1.5"#, r#""clip_qkv":-1.5"#, &["clamp_kqv", "-1.5"])],
+    );
+    changed_configurations(
+        &Tiny::new("qwen", None),
+        &[(r#""intermediate_size":192"#, r#""intermediate_size":1"#, &["feed_forward_length", "1"])],
     );
     changed_configurations(
         &Tiny::new("bailingmoe2", None),

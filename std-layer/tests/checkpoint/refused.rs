@@ -116,7 +116,7 @@ fn configurations_of_others() {
     );
     changed_configurations(
         &tiny("olmo2"),
-        &[(r#"["sliding_attention","#, r#"["full_attention","#, &["layer_types"])],
+        &[(r#"["sliding_attention","#, r#"["conv","#, &["layer_types", "conv"])],
     );
     changed_configurations(
         &tiny("gemma2"),
@@ -273,8 +273,8 @@ fn configurations_of_mixtures() {
             (r#""num_local_experts":6"#, r#""num_local_experts":7"#, &["mlp.router", "[64, 6]", "[64, 7]"]),
             (
                 r#""swiglu_limit":7.0"#,
-                r#""layer_types":["sliding_attention","full_attention","full_attention"]"#,
-                &["layer_types", "periodical"],
+                r#""layer_types":["sliding_attention","full_attention"]"#,
+                &["sliding_window_pattern", "3 layers"],
             ),
         ],
     );

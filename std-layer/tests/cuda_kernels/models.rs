@@ -295,6 +295,9 @@ fn embeddings(tiny: Tiny) -> Outcome {
                 return Err(format!("{what}: {alike} alike on the fast path"));
             }
         }
+        if !model.config().causal {
+            continue;
+        }
         let next = |tokens: &mut dyn Iterator<Item = Result<u32, BackendError>>| {
             tokens.take(3).collect::<Result<Vec<u32>, _>>().map_err(text)
         };
@@ -557,6 +560,11 @@ pub fn trials(trials: &mut Trials) {
         // All experts, as which ones are chosen is a matter of rounding on the fast path.
         let tiny = Tiny { experts: like.experts.map(|(count, _)| (count, count)), layers: 2, ..like };
         trials.push(trial(format!("model_embeddings_{name}"), move || embeddings(tiny)));
+    }
+    for tiny in Tiny::encoders() {
+        let format = tiny.format.map_or("f32", QuantFormat::name);
+        let name = format!("model_embeddings_{}_{format}", tiny.architecture);
+        trials.push(trial(name, move || embeddings(tiny)));
     }
     for name in ["llama", "gemma3"] {
         trials.push(trial(format!("model_log_probabilities_{name}"), move || log_probabilities(name)));

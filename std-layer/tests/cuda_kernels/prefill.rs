@@ -120,6 +120,34 @@ const CASES: &[Case] = &[
         sequences: &[(66, 300), (0, 4), (66, 0)],
         longest: 66,
     },
+    // Windows on both sides: within a tile, across some, and with `wgmma`.
+    Case {
+        heads: 2,
+        kv_heads: 1,
+        dim: 64,
+        page_tokens: 16,
+        mask: Mask::Around(9),
+        sequences: &[(70, 70), (3, 3)],
+        longest: 70,
+    },
+    Case {
+        heads: 2,
+        kv_heads: 2,
+        dim: 128,
+        page_tokens: 8,
+        mask: Mask::Around(65),
+        sequences: &[(200, 200), (40, 90)],
+        longest: 200,
+    },
+    Case {
+        heads: 1,
+        kv_heads: 1,
+        dim: 256,
+        page_tokens: 4,
+        mask: Mask::Around(257),
+        sequences: &[(66, 300)],
+        longest: 66,
+    },
     // Queries before the first token.
     Case {
         heads: 1,
@@ -180,6 +208,7 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
                         Mask::Full => true,
                         Mask::Causal => t as isize <= position,
                         Mask::Window(w) => t as isize <= position && t as isize > position - w as isize,
+                        Mask::Around(w) => (t as isize - position).unsigned_abs() < w,
                     };
                     let tokens: Vec<usize> = (0..n).filter(seen).map(|t| before + t).collect();
                     for h in 0..heads {
@@ -288,6 +317,7 @@ fn refusals() -> Outcome {
         (run(Prefill { heads: 4, ..good }, (2, 1), 0, 1), "needs a multiple of 64 (cols)"),
         (run(Prefill { scale: 0.0, ..good }, (2, 1), 0, 1), "`scale`"),
         (run(Prefill { mask: Mask::Window(0), ..good }, (2, 1), 0, 1), "`window`"),
+        (run(Prefill { mask: Mask::Around(0), ..good }, (2, 1), 0, 1), "`window`"),
         (run(Prefill { sinks: Some(one.view()), ..good }, (2, 1), 0, 1), "`sinks`"),
         (run(Prefill { slopes: Some(one.view()), ..good }, (2, 1), 0, 1), "`slopes`"),
         (run(good, (1, 1), 0, 1), "`starts`"),

@@ -54,6 +54,11 @@ impl Tiny {
             set("expert_feed_forward_length", Value::U32(self.between() as u32));
             set("expert_weights_scale", Value::F32(self.experts_scale));
         }
+        match self.architecture {
+            "llama4" => set("interleave_moe_layer_step", Value::U32(2)),
+            "olmo" => set("attention.clamp_kqv", Value::F32(1.5)),
+            _ => {}
+        }
         if self.deepseek() {
             set("leading_dense_block_count", Value::U32(1));
             set("expert_shared_count", Value::U32(if self.shared() > 0 { 2 } else { 0 }));
@@ -75,12 +80,22 @@ impl Tiny {
             set("expert_group_counted", Value::U32(self.counted as u32));
         }
         set("rope.dimension_count", Value::U32(self.rotated() as u32));
-        let periodic = self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);
+        let encoder = self.is(&["gemma-embedding", "modern-bert"]);
+        if encoder {
+            set("attention.causal", Value::Bool(false));
+            set("pooling_type", Value::U32(1));
+        }
+        if self.architecture == "gemma-embedding" {
+            set("dense_2_feat_out", Value::U32(DENSE as u32));
+        }
+        let periodic = encoder || self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }
         if !self.networks_are_layers() && self.per_layer == 0 {
-            set("feed_forward_length", Value::U32(self.intermediate as u32));
+            // Those of Qwen 1 say twice as much.
+            let times = if self.architecture == "qwen" { 2 } else { 1 };
+            set("feed_forward_length", Value::U32(times * self.intermediate as u32));
         }
         if self.is_linear(0) {
             set("full_attention_interval", Value::U32(2));
@@ -131,6 +146,12 @@ impl Tiny {
         }
         if self.labels > 0 {
             set("pooling_type", Value::U32(4));
+        }
+        if self.architecture == "apertus" {
+            for (key, from) in [("alpha_p", 0.4), ("alpha_n", -0.3)] {
+                let each = (0..self.layers).map(|l| Value::F32(from + 0.5 * l as f32));
+                writer.set_array(&format!("xielu.{key}"), ValueType::F32, each).unwrap();
+            }
         }
         if self.networks_are_layers() {
             let of_layer = |l| Value::I32(if self.has_network(l) { self.intermediate as i32 } else { 0 });

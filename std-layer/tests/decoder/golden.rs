@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 79] = [
+const SMALL: [&str; 87] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -88,6 +88,14 @@ const SMALL: [&str; 79] = [
     "granitehybrid-dense",
     "nemotron_h",
     "nemotron_h_moe",
+    "llama4",
+    "qwen",
+    "baichuan",
+    "baichuan-13b",
+    "xverse",
+    "orion",
+    "olmo",
+    "apertus",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

@@ -1,7 +1,7 @@
 // What models compute, in f64.
 
 use gllm_kernels_std::core::{Kernels, RopePairing};
-use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Network, Norm, Scoring};
+use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Network, Norm, Pooling, Scoring};
 
 #[path = "latent.rs"]
 mod latent;
@@ -71,6 +71,20 @@ pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     hidden(config, weights, tokens).iter().map(biased).collect()
 }
 
+/// The row of a text, of length 1.
+pub fn embedding(config: &Config, weights: &HostWeights<'_>, tokens: &[u32], pooling: Pooling) -> Vec<f64> {
+    let all = hidden(config, weights, tokens);
+    let own = match pooling {
+        Pooling::First => &all[..1],
+        Pooling::Last => &all[all.len() - 1..],
+        _ => &all[..],
+    };
+    let sum = (0..config.hidden).map(|i| own.iter().map(|x| x[i]).sum()).collect();
+    let row: Vec<f64> = weights.dense.iter().fold(sum, |row: Vec<f64>, matrix| times(&rows(matrix), &row));
+    let length = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+    row.into_iter().map(|x| x / length).collect()
+}
+
 /// The embeddings of tokens for each layer, those of all layers one behind the other, if there are any.
 fn of_layers(config: &Config, weights: &HostWeights<'_>, tokens: &[u32], xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let (Some(n), Some(of)) = (config.per_layer, &weights.per_layer) else { return Vec::new() };
@@ -94,6 +108,10 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
         tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
     if let Some(positions) = weights.positions.as_ref().map(rows) {
         xs.iter_mut().zip(&positions).for_each(|(x, of)| *x = plus(x, of));
+    }
+    if let Some(of) = &weights.embedding_norm {
+        let [weight, bias] = [&of.weight, &of.bias].map(|x| Some(x.clone()));
+        xs.iter_mut().for_each(|x| *x = normed(config, x, &weight, &bias));
     }
     let per_layer = of_layers(config, weights, tokens, &xs);
     let mut kept: Vec<[Vec<Vec<f64>>; 2]> = Vec::new();
@@ -125,7 +143,8 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
         );
         let router = w.experts.as_ref().map(|w| rows(&w.router));
         let [mut keys, mut values] = layer.keys_of.map_or_else(Default::default, |of| kept[of].clone());
-        for (p, x) in xs.iter_mut().enumerate() {
+        let mut inputs = Vec::new();
+        for (p, x) in xs.iter().enumerate() {
             let h = normed(config, x, &w.attention_norm, &w.attention_norm_bias);
             let biased = |m: &[Vec<f64>], b: &Option<Vec<f32>>| {
                 let y = times(m, &h);
@@ -140,6 +159,10 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     both.iter().step_by(2).flatten().copied().collect(),
                     both.iter().skip(1).step_by(2).flatten().copied().collect(),
                 );
+            }
+            for x in [&mut q, &mut k, &mut v] {
+                let most = config.attention_clamp.map_or(f64::INFINITY, f64::from);
+                x.iter_mut().for_each(|x| *x = x.clamp(-most, most));
             }
             for (x, of) in [(&mut q, &w.q_norm), (&mut k, &w.k_norm)] {
                 if config.qk_norm_behind {
@@ -164,13 +187,18 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 keys.push(k);
                 values.push(v);
             }
+            inputs.push((h, q, gates));
+        }
+        for (p, (x, (h, q, gates))) in xs.iter_mut().zip(inputs).enumerate() {
             let from = layer.window.map_or(0, |window| (p + 1).saturating_sub(window));
+            let behind = if config.causal { 1 } else { layer.window.unwrap_or(keys.len()) };
+            let end = keys.len().min(p + behind);
             let mut mixed = Vec::new();
             for (head, q) in q.chunks(dim).enumerate().filter(|_| recurrent.is_none() && latent.is_none()) {
                 let at = head / group * dim;
                 let dot = |k: &[f64]| q.iter().zip(&k[at..at + dim]).map(|(q, k)| q * k).sum::<f64>();
                 let mut scores: Vec<f64> =
-                    keys[from..=p].iter().map(|k| dot(k) * f64::from(config.attention_scale)).collect();
+                    keys[from..end].iter().map(|k| dot(k) * f64::from(config.attention_scale)).collect();
                 if let Some(cap) = config.attention_softcap.map(f64::from) {
                     scores.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
                 }
@@ -179,7 +207,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - top).exp()).sum();
                 let weigh = |i: usize| {
-                    let one = scores.iter().zip(&values[from..=p]).map(|(s, v)| (s - top).exp() * v[at + i]);
+                    let one = scores.iter().zip(&values[from..end]).map(|(s, v)| (s - top).exp() * v[at + i]);
                     one.sum::<f64>() / sum
                 };
                 mixed.extend((0..dim).map(weigh));
@@ -217,6 +245,12 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 }
                 Gate::Gelu => u * g * normal(g),
                 Gate::ReluSquared => u * g.max(0.0).powi(2),
+                Gate::Xielu => {
+                    let [positive, negative] = layer.xielu.unwrap().map(f64::from);
+                    let curved =
+                        if g > 0.0 { positive * g * g } else { negative * (g.min(-1e-6).exp_m1() - g) };
+                    u * (curved + 0.5 * g)
+                }
                 _ => unreachable!("an activation that the oracle does not know"),
             };
             let with = |y: Vec<f64>, bias: Option<&[f32]>| match bias {
@@ -281,9 +315,12 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     let biases = of_layer.and_then(|w| w.biases.as_ref());
                     let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
                     let (gate, [up, down]) = &experts[i];
-                    let y = network(&h, gate.as_deref(), [up, down], [part(0, n), part(1, n), part(2, out)]);
                     let own = of_layer.and_then(|of| of.factors.as_ref()).map_or(1.0, |own| own[i]);
                     let factor = scores[i] / of * f64::from(e.scale) * f64::from(own);
+                    // It multiplies what the expert takes, or what it gives.
+                    let [before, factor] = if e.scaled_inputs { [factor, 1.0] } else { [1.0, factor] };
+                    let h: Vec<f64> = h.iter().map(|x| before * x).collect();
+                    let y = network(&h, gate.as_deref(), [up, down], [part(0, n), part(1, n), part(2, out)]);
                     f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
                 }
                 if let (Some(norms), Some(beside)) = (norms, &beside) {

@@ -10,10 +10,20 @@ impl Tiny {
             ("token_embd".to_owned(), vec![self.hidden, self.vocabulary]),
             (if lfm2 { "token_embd_norm" } else { "output_norm" }.to_owned(), vec![self.hidden]),
         ];
+        // Norms without weights.
+        let olmo = self.architecture == "olmo";
+        all.truncate(if olmo { 1 } else { 2 });
         if self.labels > 0 {
             all.push(("cls.output".to_owned(), vec![self.hidden, self.labels]));
         } else if !self.tied {
             all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
+        }
+        if self.architecture == "modern-bert" {
+            all.push(("token_embd_norm".to_owned(), vec![self.hidden]));
+        }
+        if self.architecture == "gemma-embedding" {
+            all.push(("dense_2".to_owned(), vec![self.hidden, DENSE]));
+            all.push(("dense_3".to_owned(), vec![DENSE, self.hidden]));
         }
         if self.is(&GPT2) {
             all.push(("position_embd".to_owned(), vec![self.hidden, 4096]));
@@ -29,7 +39,8 @@ impl Tiny {
             let (q, kv) = self.queries_and_keys(l);
             let head_dim = q / self.heads;
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
-            if !self.is(&["exaone4", "olmo2"]) {
+            let unnormed = self.architecture == "modern-bert" && l == 0;
+            if !(unnormed || self.is(&["exaone4", "olmo2", "olmo"])) {
                 add("attn_norm", &[self.hidden]);
             }
             let hybrid = self.is(&["qwen35", "qwen35moe", "qwen3next"]);
@@ -71,7 +82,17 @@ impl Tiny {
                     add("attn_q_a_norm", &[QUERY_RANK]);
                     add("attn_q_b", &[QUERY_RANK, queries]);
                 }
-            } else if self.is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"]) {
+            } else if self.is(&[
+                "phi3",
+                "chatglm",
+                "gptneox",
+                "falcon",
+                "bailingmoe2",
+                "gpt2",
+                "starcoder",
+                "modern-bert",
+                "qwen",
+            ]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else if self.attends(l) {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
@@ -90,7 +111,7 @@ impl Tiny {
                 add("attn_norm_2", &[self.hidden]);
             }
             if !self.networks_are_layers()
-                && !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"])
+                && !self.is(&["exaone4", "olmo2", "olmo", "cohere2", "command-r", "falcon", "phi2"])
             {
                 add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
             }
@@ -105,9 +126,10 @@ impl Tiny {
                     add(&format!("ffn_{name}{end}"), &[&dims, of].concat());
                 }
             };
-            match self.experts.filter(|_| l > 0 || !self.deepseek()) {
+            let alternates = self.architecture == "llama4" && l.is_multiple_of(2);
+            match self.experts.filter(|_| !alternates && (l > 0 || !self.deepseek())) {
                 _ if !self.has_network(l) => {}
-                None if self.is(&["phi3", "chatglm", "glm4"]) => {
+                None if self.is(&["phi3", "chatglm", "glm4", "modern-bert"]) => {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
                 }
@@ -120,6 +142,7 @@ impl Tiny {
                     "arcee",
                     "phi2",
                     "jais2",
+                    "apertus",
                     "gpt2",
                     "starcoder",
                 ]) =>
@@ -163,14 +186,16 @@ impl Tiny {
                 add("proj", &[self.per_layer, self.hidden]);
                 add("post_norm", &[self.hidden]);
             }
-            if self.is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
+            if self.is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]) {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
             let normed = hybrid
                 || self.is(&[
+                    "apertus",
                     "qwen3",
                     "gemma3",
+                    "gemma-embedding",
                     "gemma4",
                     "qwen3moe",
                     "qwen3vl",
@@ -245,7 +270,7 @@ impl Tiny {
                 }
             }
         }
-        if self.is(&["chatglm", "gptneox"]) || self.is(&GPT2) {
+        if self.is(&["chatglm", "gptneox", "qwen"]) || self.is(&GPT2) {
             all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
         }
         // Of GLM 4, some models have them.

@@ -13,7 +13,7 @@ mod oracle;
 mod tensors;
 
 #[allow(unused_imports)] // Not every program needs them.
-pub use oracle::{hidden, oracle};
+pub use oracle::{embedding, oracle};
 
 /// Sizes of linear attention, in the models that have it.
 const KEY_HEADS: usize = 2;
@@ -27,6 +27,8 @@ const RANK: usize = 64;
 const PLAIN: usize = 32;
 const ROTATED: usize = 16;
 const VALUES: usize = 24;
+/// Numbers between the two matrices that texts are multiplied with, in the model that has them.
+const DENSE: usize = 48;
 const LATENT: [&str; 2] = ["deepseek2", "mistral4"];
 /// Architectures with embeddings of positions.
 const GPT2: [&str; 2] = ["gpt2", "starcoder"];
@@ -74,15 +76,22 @@ impl Tiny {
             head_dim: if latent { RANK + ROTATED } else { 32 },
             intermediate: 96,
             // Of those whose networks are layers, too, two are networks.
-            layers: if architecture.starts_with("nemotron_h") { 5 } else { 3 },
+            layers: match architecture {
+                name if name.starts_with("nemotron_h") => 5,
+                // Every second one of Llama 4 has experts, and the fourth is not rotated.
+                "llama4" => 4,
+                _ => 3,
+            },
             vocabulary: 97,
             window: 24,
-            tied: architecture.starts_with("gemma"),
+            tied: architecture.starts_with("gemma") || architecture == "modern-bert",
             labels: 0,
             experts: match architecture {
                 // In 4 groups, of which 2 are taken.
                 "bailingmoe2" | "deepseek2" => Some((12, 5)),
-                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" | "deepseek" => Some((6, 3)),
+                "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" | "deepseek" | "llama4" => {
+                    Some((6, 3))
+                }
                 name => name.ends_with("moe").then_some((6, 3)),
             },
             experts_scale: 1.5,
@@ -143,12 +152,30 @@ impl Tiny {
             ("gpt2", None),
             ("jais2", Some(QuantFormat::Q8_0)),
             ("deepseek", None),
+            ("qwen", None),
+            ("baichuan", Some(QuantFormat::Q8_0)),
+            ("xverse", None),
+            ("orion", None),
+            ("llama4", Some(QuantFormat::Q4_1)),
+            ("olmo", None),
+            ("apertus", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
         // Falcon 7B, and StarCoder.
         .chain(["falcon", "starcoder"].map(|name| Self { kv_heads: 1, ..Self::new(name, None) }))
         .chain([Self::with_per_layer(), Self::with_normed_experts()])
+    }
+
+    /// Encoders with norms in front of attention and networks, and windows on both sides of a token.
+    pub fn encoders() -> impl Iterator<Item = Self> {
+        [("gemma-embedding", None), ("modern-bert", Some(QuantFormat::Q8_0)), ("modern-bert", None)]
+            .map(|(name, format)| Self {
+                layers: 4,
+                kv_heads: if name == "modern-bert" { 4 } else { 2 },
+                ..Self::new(name, format)
+            })
+            .into_iter()
     }
 
     /// Gemma 4 with experts, all of which are used, so that rounding does not decide which ones are.
@@ -251,6 +278,7 @@ impl Tiny {
         match self.architecture {
             "qwen2moe" | "qwen35moe" | "qwen3next" => self.intermediate,
             "granitemoe" => 40,
+            "llama4" => self.between(),
             "lfm2moe" => 0,
             "nemotron_h_moe" => 40,
             // Others than those of the first layer.
@@ -279,9 +307,10 @@ impl Tiny {
 
     /// Whether norms are layer norms, and whether those have biases.
     fn layer_norms(&self) -> (bool, bool) {
-        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"])
-            || self.is(&GPT2);
-        (biased || self.is(&["cohere2", "command-r"]), biased)
+        let biased =
+            self.is(&["orion", "starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"])
+                || self.is(&GPT2);
+        (biased || self.is(&["cohere2", "command-r", "modern-bert", "olmo"]), biased)
     }
 
     /// Experts: with one beside them and with scores as they are, normalised, and all of them used; by the sigmoid with a bias of choosing, in groups, and with a network beside them that has no

@@ -201,7 +201,7 @@ const OF_JINA: [(&str, Change); 3] = [
 pub const OWN: [(Small, &[(&str, Change)]); 3] =
     [(Small::BERT, &OF_BERT), (Small::NOMIC, &OF_NOMIC), (Small::JINA, &OF_JINA)];
 
-/// Logits, texts in parts and texts that are too long are refused, and so are windows.
+/// Logits, texts in parts and texts that are too long are refused, and so are embeddings of positions in decoders.
 pub fn refusals<B: Backend>(backend: impl Fn() -> Result<B, String>) -> Outcome {
     let model = Small::BERT.open();
     let mut g = Generator::new(backend()?, &model, Options { chunk: 700, ..exact() }).map_err(text)?;
@@ -224,6 +224,5 @@ pub fn refusals<B: Backend>(backend: impl Fn() -> Result<B, String>) -> Outcome 
         change(&mut config);
         backend.upload_generator_weights(&config, &weights, &mut |_| ()).map(drop)
     };
-    refused(upload(&|config| config.layer[1].window = Some(8)), "windows of attention")?;
     refused(upload(&|config| config.causal = true), "embeddings of positions")
 }

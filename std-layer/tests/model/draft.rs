@@ -13,15 +13,21 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 
 /// Whether models of this architecture are encoders.
 pub fn is_encoder(architecture: &str) -> bool {
-    architecture.contains("bert")
+    architecture.contains("bert") || architecture == "gemma-embedding"
+}
+
+/// Whether they are encoders whose residual stream itself is normed.
+pub fn has_residual_norms(architecture: &str) -> bool {
+    is_encoder(architecture) && !["gemma-embedding", "modern-bert"].contains(&architecture)
 }
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
 pub fn layer_norms(architecture: &str) -> (bool, bool) {
-    let biased = ["starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
+    let biased = ["orion", "starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
         .contains(&architecture)
         || has_positions(architecture);
-    (biased || is_encoder(architecture) || ["cohere2", "command-r"].contains(&architecture), biased)
+    let others = ["cohere2", "command-r", "modern-bert", "olmo"].contains(&architecture);
+    (biased || others || has_residual_norms(architecture), biased)
 }
 
 /// Whether decoders of this architecture have embeddings of positions.
@@ -32,7 +38,7 @@ pub fn has_positions(architecture: &str) -> bool {
 /// Whether files of this architecture always have experts.
 pub fn is_mixture(architecture: &str) -> bool {
     architecture.ends_with("moe")
-        || ["gpt-oss", "qwen3next", "minimax-m2"].contains(&architecture)
+        || ["gpt-oss", "qwen3next", "minimax-m2", "llama4"].contains(&architecture)
         || is_deepseek(architecture)
 }
 
@@ -142,13 +148,24 @@ impl Draft {
             }
             own("rope.dimension_count", Value::U32(8));
         }
-        let (encoder, (layer_norms, biases)) = (is_encoder(architecture), layer_norms(architecture));
+        let (layer_norms, biases) = layer_norms(architecture);
         let epsilon =
             if layer_norms { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
         own(epsilon, Value::F32(1e-5));
         own("rope.freq_base", Value::F32(1e6));
         let is = |names: &[&str]| names.contains(&architecture);
-        if is(&["gemma2", "gemma3", "gemma4", "phi3", "gpt-oss", "exaone4", "olmo2", "cohere2"]) {
+        if is(&[
+            "gemma2",
+            "gemma3",
+            "gemma-embedding",
+            "gemma4",
+            "phi3",
+            "gpt-oss",
+            "exaone4",
+            "olmo2",
+            "cohere2",
+            "modern-bert",
+        ]) {
             own("attention.sliding_window", Value::U32(8));
         }
         if architecture == "gemma4" {
@@ -172,6 +189,10 @@ impl Draft {
             own("expert_count", Value::U32(4));
             own("expert_used_count", Value::U32(2));
         }
+        if architecture == "llama4" {
+            own("interleave_moe_layer_step", Value::U32(2));
+            own("expert_feed_forward_length", Value::U32(32));
+        }
         if is_deepseek(architecture) {
             own("leading_dense_block_count", Value::U32(1));
             own("expert_shared_count", Value::U32(u32::from(!lfm2)));
@@ -194,20 +215,29 @@ impl Draft {
         } else {
             d.set(&key, Value::U32(kv_heads));
         }
+        if architecture == "apertus" {
+            ["xielu.alpha_p", "xielu.alpha_n"].iter().for_each(|key| d.set(key, Value::F32(0.0)));
+        }
         let feed_forward = format!("{architecture}.feed_forward_length");
         if apart {
             d.set_array(&feed_forward, ValueType::U32, &widths);
         } else {
-            d.set(&feed_forward, Value::U32(if wide { 32 } else { 64 }));
+            // Those of Qwen 1 say twice as much.
+            let width = if architecture == "qwen" { 128 } else { 64 };
+            d.set(&feed_forward, Value::U32(if wide { 32 } else { width }));
         }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
         if has_positions(architecture) {
             d.tensor("position_embd.weight", &[32, 128], T::F16);
         }
-        if encoder {
+        if has_residual_norms(architecture) {
             d.encoder(architecture, layers);
             return d;
+        }
+        let modern = architecture == "modern-bert";
+        if modern {
+            d.tensor("token_embd_norm.weight", &[32], T::F32);
         }
         for i in 0..layers {
             let [layer, network] = numbers[i as usize];
@@ -218,7 +248,8 @@ impl Draft {
                 let of_network = name.starts_with("ffn_") || name.starts_with("exp_probs");
                 d.tensor(&format!("blk.{}.{name}", if of_network { network } else { layer }), dims, of);
             };
-            if !is(&["exaone4", "olmo2"]) {
+            let unnormed = modern && i == 0;
+            if !(unnormed || is(&["exaone4", "olmo2", "olmo"])) {
                 own("attn_norm.weight", &[32], T::F32);
             }
             // Of Gemma 4, layers with a window have more and smaller heads, and the others keys for values.
@@ -265,7 +296,17 @@ impl Draft {
                     own("attn_q_a_norm.weight", &[24], T::F32);
                     own("attn_q_b.weight", &[24, 64], T::F16);
                 }
-            } else if is(&["phi3", "chatglm", "gptneox", "falcon", "bailingmoe2", "gpt2", "starcoder"]) {
+            } else if is(&[
+                "phi3",
+                "chatglm",
+                "gptneox",
+                "falcon",
+                "bailingmoe2",
+                "gpt2",
+                "starcoder",
+                "qwen",
+            ]) || modern
+            {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
                 own("attn_q.weight", &[32, if hybrid { 128 } else { queries }], T::F32);
@@ -281,7 +322,8 @@ impl Draft {
             let gpt_oss = architecture == "gpt-oss";
             let by_attention = is(&["gpt-oss", "seed_oss", "glm4moe"]);
             let norm = if by_attention || hybrid { "post_attention_norm.weight" } else { "ffn_norm.weight" };
-            let own_norm = !apart && !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon", "phi2"]);
+            let own_norm =
+                !apart && !is(&["exaone4", "olmo2", "olmo", "cohere2", "command-r", "falcon", "phi2"]);
             if own_norm {
                 own(norm, &[32], T::BF16);
             }
@@ -294,14 +336,16 @@ impl Draft {
             if apart && layer == network {
                 continue;
             }
-            if is_mixture(architecture) && !(is_deepseek(architecture) && i == 0) {
+            // Of Llama 4 each second layer has experts.
+            let dense = is_deepseek(architecture) && i == 0 || architecture == "llama4" && i % 2 == 0;
+            if is_mixture(architecture) && !dense {
                 own("ffn_gate_inp.weight", &[32, 4], T::F32);
                 if !apart {
                     own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
                 }
                 own("ffn_up_exps.weight", &[32, 32, 4], T::Q4_1);
                 own("ffn_down_exps.weight", &[32, 32, 4], T::Q8_0);
-            } else if is(&["phi3", "chatglm", "glm4"]) {
+            } else if is(&["phi3", "chatglm", "glm4", "modern-bert"]) {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
@@ -314,6 +358,7 @@ impl Draft {
                     "arcee",
                     "phi2",
                     "jais2",
+                    "apertus",
                 ]) && !has_positions(architecture)
                 {
                     own("ffn_gate.weight", &[32, 64], T::Q5_0);
@@ -321,7 +366,10 @@ impl Draft {
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             }
-            if architecture == "nemotron_h_moe" || is_deepseek(architecture) && i > 0 && !lfm2 {
+            if architecture == "nemotron_h_moe"
+                || architecture == "llama4" && !dense
+                || is_deepseek(architecture) && i > 0 && !lfm2
+            {
                 if !apart {
                     own("ffn_gate_shexp.weight", &[32, 32], T::Q5_0);
                 }
@@ -349,7 +397,7 @@ impl Draft {
                 own("ffn_up_exps.bias", &[32, 4], T::F16);
                 own("ffn_down_exps.bias", &[32, 4], T::BF16);
             }
-            if is(&["chatglm", "gptneox", "gpt2", "starcoder"]) {
+            if is(&["chatglm", "gptneox", "gpt2", "starcoder", "qwen"]) {
                 own("attn_qkv.bias", &[128], T::F32);
             }
             if is(&["starcoder2", "gptneox", "phi2", "jais2", "gpt2", "starcoder"]) {
@@ -366,7 +414,9 @@ impl Draft {
             }
             if (lfm2
                 || is(&[
+                    "apertus",
                     "gemma3",
+                    "gemma-embedding",
                     "gemma4",
                     "exaone4",
                     "bailingmoe2",
@@ -388,19 +438,21 @@ impl Draft {
             if gemma4 {
                 own("layer_output_scale.weight", &[1], T::F32);
             }
-            if is(&["gemma2", "gemma3", "gemma4", "glm4", "exaone4", "olmo2"]) {
+            if is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]) {
                 own("post_attention_norm.weight", &[32], T::F32);
                 own("post_ffw_norm.weight", &[32], T::F32);
             }
         }
-        d.tensor(if lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }, &[32], T::F32);
+        if architecture != "olmo" {
+            d.tensor(if lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" }, &[32], T::F32);
+        }
         if biases {
             d.tensor("output_norm.bias", &[32], T::F32);
         }
         if architecture == "phi2" {
             d.tensor("output.bias", &[24], T::F16);
         }
-        if !architecture.starts_with("gemma") {
+        if !architecture.starts_with("gemma") && !modern {
             d.tensor("output.weight", &[32, 24], T::Q8_0);
         }
         d

@@ -178,6 +178,7 @@ fn experts_with_norms() {
             groups: None,
             normalised: true,
             biases: false,
+            scaled_inputs: false,
             scale: 1.0,
             factors,
             normed: true,

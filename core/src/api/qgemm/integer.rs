@@ -2,7 +2,7 @@
 
 use super::panels::ActivationPanels;
 use super::{QgemmPlan, QuantWeights};
-use crate::args::unpacker::Made;
+use crate::args::unpacker::{Made, Unpacker};
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::qgemm::packed::PanelQArgs;
@@ -12,7 +12,7 @@ use crate::ops::qgemm::tile::{
 use crate::ops::tile::MergeArgs;
 use crate::quant::packed::{PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS};
 use crate::scratch::{Scratch, ScratchReq};
-use crate::table::kernels::TileFn;
+use crate::table::kernels::TileFns;
 use crate::view::MatMut;
 
 /// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
@@ -44,15 +44,20 @@ impl PanelSize {
 }
 
 impl<E: Element> QgemmPlan<E> {
-    /// The kernels in assembly by their numbers of rows of activations, if there are any, and the bias that they expect in codes.
-    /// Narrow codes, whose products can be summed in 16 bits, may have separate kernels.
-    fn microkernels(&self) -> (&'static [(usize, [TileFn; 4])], u8) {
+    /// The kernels in assembly by their numbers of rows of activations, if there are any, which of them this format has, and the
+    /// bias that they expect in codes. Narrow codes, whose products can be summed in 16 bits, may have separate kernels.
+    fn microkernels(&self) -> (TileFns, usize, u8) {
+        let kind = self.kind();
         match (self.kernels.tier.map(|tier| &tier.qgemm), self.kernels.table.formats.of(self.format)) {
-            (Some(q), Made::Blocks(format)) if !q.narrow.is_empty() && format.packing.narrow() => {
-                (q.narrow, NARROW_BIAS)
+            (Some(q), Made::Blocks(Unpacker { packing, .. })) if !q.narrow.is_empty() => {
+                match packing.narrow() {
+                    Some(columns) if columns == packing.group => (q.narrow, kind.index(), NARROW_BIAS),
+                    Some(_) => (q.narrow, kind.index_of_halves(), NARROW_BIAS),
+                    None => (q.kernels, kind.index(), 0),
+                }
             }
-            (Some(q), _) => (q.kernels, if q.unsigned { BIAS } else { 0 }),
-            (None, _) => (&[], 0),
+            (Some(q), _) => (q.kernels, kind.index(), if q.unsigned { BIAS } else { 0 }),
+            (None, _) => (&[], 0, 0),
         }
     }
 
@@ -109,7 +114,7 @@ impl<E: Element> QgemmPlan<E> {
         let (each, at_once) = (size.bytes(), self.panels(size));
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
-        let ((kernels, bias_of_codes), side_by_side) = (self.microkernels(), self.side_by_side());
+        let ((kernels, index, bias_of_codes), side_by_side) = (self.microkernels(), self.side_by_side());
         let width = side_by_side * PANEL_ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
         let count = self.n.div_ceil(PANEL_ROWS);
@@ -132,7 +137,7 @@ impl<E: Element> QgemmPlan<E> {
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
-                        self.tiles(kernels, (from, beside), (x.panel(row), rows), &mut out);
+                        self.tiles((kernels, index), (from, beside), (x.panel(row), rows), &mut out);
                         (self.kernels.helpers().merge)(&MergeArgs {
                             tile: out.as_ptr().cast(),
                             width,
@@ -215,15 +220,15 @@ impl<E: Element> QgemmPlan<E> {
         Some(PanelQArgs { packing, w, steps: cols / STEP_COLS, to })
     }
 
-    /// Multiplies a panel of weights with a panel of `rows` rows of activations, by these
-    /// [`microkernels`](Self::microkernels). Those that take two panels of weights find the second one `beside` bytes
+    /// Multiplies a panel of weights with a panel of `rows` rows of activations, by the
+    /// [`microkernels`](Self::microkernels) with this index. Those that take two panels of weights find the second one `beside` bytes
     /// behind the first.
     ///
     /// # Safety
     /// The panels exist and have the plan's columns, and there are at most [`ACTIVATION_ROWS`] rows.
     unsafe fn tiles(
         &self,
-        kernels: &[(usize, [TileFn; 4])],
+        (kernels, index): (TileFns, usize),
         (from, beside): (PanelRoom, usize),
         (x, rows): (*const u8, usize),
         out: &mut TileSums,
@@ -248,10 +253,10 @@ impl<E: Element> QgemmPlan<E> {
                 return (self.kernels.table.qgemm)(&args, rows, kind);
             }
             let mut left = rows;
-            for &(height, of_kinds) in kernels {
+            for &(height, of_height) in kernels {
                 // Every number of rows is a sum of the heights of microkernels.
                 while left >= height && height > 0 {
-                    if let Some(kernel) = of_kinds.get(kind.index()) {
+                    if let Some(kernel) = of_height.get(index) {
                         kernel(&args);
                     }
                     args.x = args.x.wrapping_add(height * STEP_COLS * 2);

@@ -77,38 +77,39 @@ macro_rules! lines {
     };
 }
 
-/// An assembler macro that brings a group's scales, and its offsets, at `r11` to registers of these numbers, and goes on to those
-/// of the next group: `group_scales ymm, xmm, 8, 9`, the second argument being the registers of half the width.
+/// Assembler macros that bring a group's scales, and its offsets, which are `at` bytes behind `r11`, to registers of these numbers:
+/// `group_scales ymm, xmm, 8, 9`, the second argument being the registers of half the width; and that go on to those of the next group.
 macro_rules! group_scales {
     () => {
         r"
-            .macro group_scales wide, half, scale, offset
+            .macro group_scales wide, half, scale, offset, at=0
                 .if {scales} == {halves}
-                vcvtph2ps \wide\scale, [r11]
+                vcvtph2ps \wide\scale, [r11 + \at]
                 .if {offsets}
-                vcvtph2ps \wide\offset, [r11 + 32]
-                add r11, 64
-                .else
-                add r11, 32
+                vcvtph2ps \wide\offset, [r11 + 32 + \at]
                 .endif
                 .elseif {scales} == {factors}
-                vpmovsxbd \wide\scale, [r11]
+                vpmovsxbd \wide\scale, [r11 + \at]
                 vcvtdq2ps \wide\scale, \wide\scale
                 .if {offsets}
-                vpmovsxbd \wide\offset, [r11 + 16]
+                vpmovsxbd \wide\offset, [r11 + 16 + \at]
                 vcvtdq2ps \wide\offset, \wide\offset
-                add r11, 32
-                .else
-                add r11, 16
                 .endif
                 .elseif {scales} == {e8m0}
-                vpmovzxbd \wide\scale, [r11]
+                vpmovzxbd \wide\scale, [r11 + \at]
                 vpslld \wide\scale, \wide\scale, 23
-                add r11, 16
                 .elseif {scales} == {ue4m3}
-                vpmovzxbw \half\scale, [r11]
+                vpmovzxbw \half\scale, [r11 + \at]
                 vpsllw \half\scale, \half\scale, 7
                 vcvtph2ps \wide\scale, \half\scale
+                .endif
+            .endm
+            .macro next_scales
+                .if {scales} == {halves}
+                add r11, 32 * (1 + {offsets})
+                .elseif {scales} == {factors}
+                add r11, 16 * (1 + {offsets})
+                .elseif {scales} != {whole}
                 add r11, 16
                 .endif
             .endm

@@ -6,8 +6,9 @@
 //!
 //! - **Narrow codes** ([`Packing::narrow`](crate::quant::packed::Packing::narrow)), with AVX2: weights are codes plus 64, unsigned
 //!   bytes. `vpmaddubsw` multiplies them with activations and adds up pairs, which are at most 2 * 96 * 127, so that nothing
-//!   saturates; the pairs of a group are added in 16 bits. Such a sum starts with -64 times the sum of its activations. It may wrap
-//!   around on the way, but the result fits 16 bits, so it is right in the end. `vpmaddwd` with ones makes 32 bits of it.
+//!   saturates; the pairs of a group, or of half a group, are added in 16 bits. Such a sum starts with -64 times the sum of its
+//!   activations. It may wrap around on the way, but the result fits 16 bits, so it is right in the end. `vpmaddwd` with ones makes
+//!   32 bits of it.
 //! - **Other codes**, with AVX2: weights are signed bytes. `vpmaddubsw` multiplies their magnitudes with activations that have taken
 //!   their signs: pairs are at most 2 * 128 * 127, which fits 16 bits, but no sum of two pairs does, so that each is widened.
 //! - **AVX-VNNI**: weights are codes plus 128. `vpdpbusd` multiplies them with activations and adds up fours, in 32 bits. Sums
@@ -21,7 +22,7 @@
 //! | `rax`, `rcx`, `rdx` | the step's codes, scales, offsets |
 //! | `rsi`, `r8` | the step's activations, bytes to the next step |
 //! | `r9` | steps that are left |
-//! | `ymm0`..`ymm7` | integers, two registers for each row of activations; with groups of 16, of two rows alone: `ymm4`..`ymm7` are those of the second group |
+//! | `ymm0`..`ymm7` | integers, two registers for each row of activations; if 16 columns are summed at a time, of two rows alone: `ymm4`..`ymm7` are those of the second 16 |
 //! | `ymm8`, `ymm9` | products |
 //! | `ymm10`, `ymm11` | magnitudes of the weights |
 //! | `ymm12`, `ymm13` | weights; then a group's scales, or its offsets |
@@ -29,21 +30,21 @@
 //!
 //! 16 rows of weights, 32 columns and a row of activations take 40 instructions for vectors with narrow codes, without offsets and
 //! loads; 22 of them multiply. A Zen 3 starts four a cycle, two of which may multiply, so 11 cycles are the least. It takes 15, because
-//! additions are given to the units that multiply, too. Other codes take 70, and 52 of them run on these two units: 26 cycles at
-//! least, and about 29 are taken. With AVX-VNNI there are 22 instructions.
+//! additions are given to the units that multiply, too. Sums of half a group add 5 instructions. Other codes take 70, and 52 of
+//! them run on these two units: 26 cycles at least, and about 29 are taken. With AVX-VNNI there are 22 instructions.
 
 /// How products are added up: fours in 32 bits after pairs of magnitudes, pairs in 16 bits if codes are narrow, or fours by AVX-VNNI.
 const WIDE: u8 = 0;
 const NARROW: u8 = 1;
 const DOT: u8 = 2;
 
-/// One kernel: sums, columns of a group, whether there are offsets, rows of activations.
+/// One kernel: sums and how many columns they have, columns of a group, whether there are offsets, rows of activations.
 macro_rules! kernel {
-    ($tier:literal $kind:literal $sums:ident $group:literal $offsets:literal $rows:literal) => {
+    ($tier:literal $kind:literal $sums:ident $span:literal $group:literal $offsets:literal $rows:literal) => {
         qgemm_kernel! {
             concat!("qgemm_f32_q8_", $kind, "_", $rows, "x16__", $tier),
             r"
-            // Does something for `count` rows of activations: its integers a and b, those of its second group c and d, and
+            // Does something for `count` rows of activations: its integers a and b, those of its second 16 columns c and d, and
             // where its step is, and its results: both have 64 bytes.
             .macro each_row do, first, count, at
                 \do 0, 1, 4, 5, 64*(\first), \at
@@ -97,7 +98,7 @@ macro_rules! kernel {
                 .endif
             .endm
             .macro multiply_row a, b, c, d, row, at
-                .if {group} == 16 && \at >= 16
+                .if {span} == 16 && \at >= 16
                 multiply \c, \d, \row+\at
                 .else
                 multiply \a, \b, \row+\at
@@ -113,21 +114,30 @@ macro_rules! kernel {
                 each_row multiply_row, \first, \count, \at
             .endm
 
-            // Integers in f32, times scales.
-            .macro convert a, b
+            // Sums in 32 bits; in f32, times scales.
+            .macro widen a, b
                 .if {sums} == {narrow}
                 vpmaddwd ymm\a, ymm\a, ymm15
                 vpmaddwd ymm\b, ymm\b, ymm15
                 .endif
+            .endm
+            .macro convert a, b
                 vcvtdq2ps ymm\a, ymm\a
                 vcvtdq2ps ymm\b, ymm\b
             .endm
             .macro scale_first a, b, c, d, row, at
+                widen \a, \b
+                .if {span} < {group}
+                widen \c, \d
+                vpaddd ymm\a, ymm\a, ymm\c
+                vpaddd ymm\b, ymm\b, ymm\d
+                .endif
                 convert \a, \b
                 vmulps ymm\a, ymm\a, ymm12
                 vmulps ymm\b, ymm\b, ymm13
             .endm
             .macro add_second a, b, c, d, row, at
+                widen \c, \d
                 convert \c, \d
                 vfmadd231ps ymm\a, ymm\c, ymm12
                 vfmadd231ps ymm\b, ymm\d, ymm13
@@ -155,7 +165,7 @@ macro_rules! kernel {
                 vmovups ymm13, [\at + 32]
             .endm
             .macro some_rows first, count
-                .if {group} == 32
+                .if {span} == 32
                 each_row start_first, \first, \count, 40
                 .else
                 each_row start_first, \first, \count, 32
@@ -198,7 +208,7 @@ macro_rules! kernel {
             // A STEP
             .p2align 5
         2:
-            .if {group} == 32 || {rows} < 3
+            .if {span} == 32 || {rows} < 3
             some_rows 0, {rows}
             .else
             some_rows 0, 2
@@ -215,7 +225,7 @@ macro_rules! kernel {
             vzeroupper
             ret
 
-            .irp name, each_row, start, start_first, start_second, multiply, multiply_row, four, convert, scale_first
+            .irp name, each_row, start, start_first, start_second, multiply, multiply_row, four, widen, convert, scale_first
             .purgem \name
             .endr
             .irp name, add_second, add_products, add_offsets, store_results, columns, some_rows
@@ -223,6 +233,7 @@ macro_rules! kernel {
             .endr
             ";
             rows = const $rows,
+            span = const $span,
             group = const $group,
             with_offsets = const $offsets,
             sums = const $sums,
@@ -237,18 +248,20 @@ macro_rules! kernel {
 /// The kernels of each kind for so many rows.
 macro_rules! heights {
     ($($rows:literal)*) => {$(
-        kernel! { "avx2_maddubs" "g32" WIDE 32 0 $rows }
-        kernel! { "avx2_maddubs" "g16" WIDE 16 0 $rows }
-        kernel! { "avx2_maddubs" "g32m" WIDE 32 1 $rows }
-        kernel! { "avx2_maddubs" "g16m" WIDE 16 1 $rows }
-        kernel! { "avx2_maddubs" "n32" NARROW 32 0 $rows }
-        kernel! { "avx2_maddubs" "n16" NARROW 16 0 $rows }
-        kernel! { "avx2_maddubs" "n32m" NARROW 32 1 $rows }
-        kernel! { "avx2_maddubs" "n16m" NARROW 16 1 $rows }
-        kernel! { "avx2_vnni" "g32" DOT 32 0 $rows }
-        kernel! { "avx2_vnni" "g16" DOT 16 0 $rows }
-        kernel! { "avx2_vnni" "g32m" DOT 32 1 $rows }
-        kernel! { "avx2_vnni" "g16m" DOT 16 1 $rows }
+        kernel! { "avx2_maddubs" "g32" WIDE 32 32 0 $rows }
+        kernel! { "avx2_maddubs" "g16" WIDE 16 16 0 $rows }
+        kernel! { "avx2_maddubs" "g32m" WIDE 32 32 1 $rows }
+        kernel! { "avx2_maddubs" "g16m" WIDE 16 16 1 $rows }
+        kernel! { "avx2_maddubs" "n32" NARROW 32 32 0 $rows }
+        kernel! { "avx2_maddubs" "n16" NARROW 16 16 0 $rows }
+        kernel! { "avx2_maddubs" "n32m" NARROW 32 32 1 $rows }
+        kernel! { "avx2_maddubs" "n16m" NARROW 16 16 1 $rows }
+        kernel! { "avx2_maddubs" "h32" NARROW 16 32 0 $rows }
+        kernel! { "avx2_maddubs" "h32m" NARROW 16 32 1 $rows }
+        kernel! { "avx2_vnni" "g32" DOT 32 32 0 $rows }
+        kernel! { "avx2_vnni" "g16" DOT 16 16 0 $rows }
+        kernel! { "avx2_vnni" "g32m" DOT 32 32 1 $rows }
+        kernel! { "avx2_vnni" "g16m" DOT 16 16 1 $rows }
     )*};
 }
 heights! { 1 2 3 4 }

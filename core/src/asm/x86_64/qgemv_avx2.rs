@@ -1,7 +1,8 @@
 //! Packed quantised weights times activations of 8 bits, with AVX2, and with AVX-VNNI: for every format, and one or two rows of
 //! activations.
 //!
-//! A register has four columns of 8 rows of weights: a panel is done in halves, unit by unit. `vpmaddubsw` multiplies
+//! A register has four columns of 8 rows of weights, so a panel has two halves. For one row of activations both are multiplied with
+//! them at a time; for two rows a unit's first half is done before its second. `vpmaddubsw` multiplies
 //! unsigned codes with activations and adds up pairs, in 16 bits; it saturates, but never has to: where the sum of
 //! a half step fits 16 bits, `vpmaddwd` with ones adds up pairs of pairs once, where it does not for every four columns; and
 //! where unsigned codes would be too large, their magnitudes are multiplied, and the activations take their signs. With AVX-VNNI
@@ -13,20 +14,20 @@
 //! |---|---|
 //! | `rdi` | `PanelArgs` |
 //! | `rax`, `rcx` | the unit, units that are left |
-//! | `rdx` | first row of the half, 0 or 8 |
+//! | `rdx` | first row of the half, 0 or 8; 0 for both halves |
 //! | `r10`, `r11` | the step's planes, its scales |
 //! | `rsi`, `r8` | the step's activations; bytes to the next row of them |
 //! | `r9` | steps that are left; the results |
-//! | `ymm0`, `ymm1` | results, or a unit's sums of products |
+//! | `ymm0`, `ymm1` | results, or a unit's sums of products, of both rows of activations, or of both halves of the panel |
 //! | `ymm2`, `ymm3` | a unit's sums of offsets; or, if it is by row, ones and the high plane |
-//! | `ymm4`..`ymm7` | integers of the halves of a step |
+//! | `ymm4`..`ymm7` | integers of the first and the last 16 columns of a step |
 //! | `ymm8`, `ymm9`, `ymm10`, `ymm11` | codes, high plane or magnitudes, activations, products; then scales, offsets |
 //! | `ymm12`, `ymm13` | masks of the low and the high plane |
 //! | `ymm14` | the table of values |
 //! | `ymm15` | ones, for AVX2 |
 //!
-//! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 2 times 28 to unpack, 24 for products,
-//! 22 for the rest: 148 for 296 bytes of weights.
+//! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 32 to unpack, 36 for products, 39 for the
+//! rest: 107 for 296 bytes of weights.
 
 use crate::asm::packings::{bias, largest};
 use crate::quant::packed::{Pack, Packing};
@@ -78,13 +79,31 @@ macro_rules! kernel {
         packed_kernel! {
             concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $rows, "__", $tier), $format, $rows, $bias,
             r"
-            // Does something for each row of activations: its results, its sums of offsets, its integers of the first
-            // and of the second half, the address of its step; and q, which four columns.
-            .macro each_row do, q
-                \do 0, 2, 4, 5, rsi, \q
-                .if {rows} > 1
-                \do 1, 3, 6, 7, rsi+r8, \q
+            // Does something for the first sums and for the second ones: for both halves of the panel, or for each row of
+            // activations. Its arguments are results, sums of offsets, integers of the first and of the last columns, the address
+            // of the activations' step, bytes to the results; and q, which four columns.
+            .macro first_sums do, q
+                \do 0, 2, 4, 5, rsi, 0, \q
+            .endm
+            .macro second_sums do, q
+                .if {rows} == 1
+                \do 1, 3, 6, 7, rsi, 32, \q
+                .else
+                \do 1, 3, 6, 7, rsi+r8, 64, \q
                 .endif
+            .endm
+            .macro all_sums do, q
+                first_sums \do, \q
+                second_sums \do, \q
+            .endm
+            // The same where weights, or their scales, come to registers first, those of the second half by themselves.
+            .macro with load, do, q
+                \load 0
+                first_sums \do, \q
+                .if {rows} == 1
+                \load 1
+                .endif
+                second_sums \do, \q
             .endm
 
             .macro broadcast v, word
@@ -93,27 +112,33 @@ macro_rules! kernel {
                 vpbroadcastd ymm\v, xmm\v
             .endm
 
-            // PRODUCTS of four columns with activations, added to a half step's integers. (These start at zero, as it is
-            // the shorter text.)
+            // PRODUCTS of four columns with activations, added to a half step's integers, which the first of them are.
             .macro multiply sum, x, q
+                .if {rows} > 1 || {by_row}
                 vpbroadcastd ymm10, dword ptr [\x + \q]
+                .endif
                 .if {products} == {dot}
                 {{vex}} vpdpbusd ymm\sum, ymm8, ymm10
-                .elseif {products} == {words}
-                vpmaddubsw ymm11, ymm8, ymm10
-                vpaddw ymm\sum, ymm\sum, ymm11
                 .else
                 .if {products} == {signed}
-                vpsignb ymm10, ymm10, ymm8
-                vpmaddubsw ymm11, ymm9, ymm10
+                vpsignb ymm11, ymm10, ymm8
+                vpmaddubsw ymm11, ymm9, ymm11
+                .elseif {products} == {words} && \q % 16 == 0
+                vpmaddubsw ymm\sum, ymm8, ymm10
                 .else
                 vpmaddubsw ymm11, ymm8, ymm10
                 .endif
+                .if {products} != {words} && \q % 16 == 0
+                vpmaddwd ymm\sum, ymm11, ymm15
+                .elseif {products} != {words}
                 vpmaddwd ymm11, ymm11, ymm15
                 vpaddd ymm\sum, ymm\sum, ymm11
+                .elseif \q % 16 != 0
+                vpaddw ymm\sum, ymm\sum, ymm11
+                .endif
                 .endif
             .endm
-            .macro multiply_row y, o, a, b, x, q
+            .macro multiply_row y, o, a, b, x, to, q
                 .if \q < 16
                 multiply \a, \x, \q
                 .else
@@ -121,20 +146,20 @@ macro_rules! kernel {
                 .endif
             .endm
 
-            // FOUR COLUMNS, q bytes behind the step's activations: their low bits are from bit `by` of the bytes at `low`,
-            // their high ones in those at `high`, shifted by `shift` and `high_by`.
-            .macro four q, low, by=0, high=none, shift, high_by
+            // Four columns of a half of the panel: their low bits are from bit `by` of the bytes at `low`, their high ones in those at
+            // `high`, shifted by `shift` and `high_by`.
+            .macro unpack half, low, by, high, shift, high_by
                 .if {low_bits} == 8
-                vmovdqu ymm8, [r10 + \low]
+                vmovdqu ymm8, [r10 + \low + 32*\half]
                 .elseif \by == 0
-                vpand ymm8, ymm12, [r10 + \low]
+                vpand ymm8, ymm12, [r10 + \low + 32*\half]
                 .else
-                vmovdqu ymm8, [r10 + \low]
+                vmovdqu ymm8, [r10 + \low + 32*\half]
                 vpsrld ymm8, ymm8, \by
                 vpand ymm8, ymm8, ymm12
                 .endif
                 .ifnc \high, none
-                vmovdqu ymm9, [r10 + \high]
+                vmovdqu ymm9, [r10 + \high + 32*\half]
                 \shift ymm9, ymm9, \high_by
                 vpand ymm9, ymm9, ymm13
                 vpor ymm8, ymm8, ymm9
@@ -148,23 +173,42 @@ macro_rules! kernel {
                 .if {products} == {signed}
                 vpabsb ymm9, ymm8
                 .endif
-                each_row multiply_row, \q
+            .endm
+            // The same, times activations q bytes behind those of the step.
+            .macro four q, low, by=0, high=none, shift=none, high_by=0
+                .if {rows} == 1
+                vpbroadcastd ymm10, dword ptr [rsi + \q]
+                .endif
+                unpack 0, \low, \by, \high, \shift, \high_by
+                first_sums multiply_row, \q
+                .if {rows} == 1
+                unpack 1, \low, \by, \high, \shift, \high_by
+                .endif
+                second_sums multiply_row, \q
             .endm
 
             // High planes by row: eight times the low bits, and twice the high one, which is a byte of each row, becomes
             // those of four columns, and serves eight.
-            .macro eight q, high_shift, high_by, low_shift, low_by
+            .macro eight half, do, q, high_shift, high_by, low_shift, low_by
                 \high_shift ymm9, ymm3, \high_by
                 vpand ymm9, ymm9, ymm13
-                four_by_row \q, 0, \low_shift, \low_by
-                four_by_row \q+4, 64, \low_shift, \low_by
+                four_by_row \do, \q, 32*\half, \low_shift, \low_by
+                four_by_row \do, \q+4, 64+32*\half, \low_shift, \low_by
             .endm
-            .macro four_by_row q, low, shift, by
+            .macro four_by_row do, q, low, shift, by
                 vmovdqu ymm8, [r10 + \low]
                 \shift ymm8, ymm8, \by
                 vpand ymm8, ymm8, ymm12
                 vpor ymm8, ymm8, ymm9
-                each_row multiply_row, \q
+                \do multiply_row, \q
+            .endm
+            .macro products_by_row half, do
+                vpmovzxbd ymm3, [r11 + 32 + 8*\half]
+                vpmulld ymm3, ymm3, ymm2
+                eight \half, \do, 0, vpslld, 1, vpslld, 3
+                eight \half, \do, 8, vpsrld, 1, vpslld, 1
+                eight \half, \do, 16, vpsrld, 3, vpsrld, 1
+                eight \half, \do, 24, vpsrld, 5, vpsrld, 3
             .endm
 
             .macro step_products
@@ -213,13 +257,11 @@ macro_rules! kernel {
                 four 20, low=64, by=4
                 four 24, low=0, by=6
                 four 28, low=64, by=6
+                .elseif {by_row} && {rows} == 1
+                products_by_row 0, first_sums
+                products_by_row 1, second_sums
                 .elseif {by_row}
-                vpmovzxbd ymm3, [r11 + 32]
-                vpmulld ymm3, ymm3, ymm2
-                eight 0, vpslld, 1, vpslld, 3
-                eight 8, vpsrld, 1, vpslld, 1
-                eight 16, vpsrld, 3, vpsrld, 1
-                eight 24, vpsrld, 5, vpsrld, 3
+                products_by_row 0, all_sums
                 .elseif {low_bits} == 2
                 four 0, low=0, high=128, shift=vpslld, high_by=2
                 four 4, low=64, high=128, shift=vpslld, high_by=1
@@ -278,68 +320,79 @@ macro_rules! kernel {
                 .endif
                 .endif
             .endm
-            .macro add_step y, o, a, b, x, q
+            .macro add_step y, o, a, b, x, to, q
                 add_pairs \a
                 add_pairs \b
                 vpaddd ymm\a, ymm\a, ymm\b
                 add_group \y, \o, \a, \x, biases=40, sums=56
             .endm
-            .macro add_first_half y, o, a, b, x, q
+            .macro add_first_half y, o, a, b, x, to, q
                 add_pairs \a
                 add_group \y, \o, \a, \x, biases=32, sums=48
             .endm
-            .macro add_second_half y, o, a, b, x, q
+            .macro add_second_half y, o, a, b, x, to, q
                 add_pairs \b
                 add_group \y, \o, \b, \x, biases=36, sums=52
             .endm
-            .macro clear_integers y, o, a, b, x, q
+            .macro clear_integers y, o, a, b, x, to, q
                 vpxor ymm\a, ymm\a, ymm\a
                 vpxor ymm\b, ymm\b, ymm\b
             .endm
+            // Scales of a group: those of the second half, which are the last to be read, are followed by the next group's.
+            .macro scales half
+                .if {scales} == {halves}
+                group_scales ymm, xmm, 8, 9, 16*\half
+                .else
+                group_scales ymm, xmm, 8, 9, 8*\half
+                .endif
+                .if \half == 1 || {rows} > 1
+                next_scales
+                .endif
+            .endm
 
-            // BEFORE AND AFTER the steps of half a unit. Results are in memory meanwhile, where a unit has a scale.
-            .macro clear_sums y, o, a, b, x, q
+            // BEFORE AND AFTER the steps of a unit, or of half of it. Results are in memory meanwhile, where a unit has a scale.
+            .macro clear_sums y, o, a, b, x, to, q
                 vpxor ymm\y, ymm\y, ymm\y
             .endm
-            .macro clear_offsets y, o, a, b, x, q
+            .macro clear_offsets y, o, a, b, x, to, q
                 vpxor ymm\o, ymm\o, ymm\o
             .endm
-            .macro load_results y, o, a, b, x, q
-                vmovups ymm\y, [r9 + 4*rdx]
-                add r9, 64
+            .macro load_results y, o, a, b, x, to, q
+                vmovups ymm\y, [r9 + 4*rdx + \to]
             .endm
-            .macro store_results y, o, a, b, x, q
+            .macro store_results y, o, a, b, x, to, q
                 .if {scales} == {factors} || {scales} == {whole}
-                vfmadd213ps ymm\y, ymm8, [r9 + 4*rdx]
+                vfmadd213ps ymm\y, ymm8, [r9 + 4*rdx + \to]
                 .endif
                 .if {scales} == {factors} && {offsets}
                 vfmadd231ps ymm\y, ymm\o, ymm9
                 .endif
-                vmovups [r9 + 4*rdx], ymm\y
-                add r9, 64
+                vmovups [r9 + 4*rdx + \to], ymm\y
             .endm
-            .macro half_begin
-                .if {scales} == {factors} || {scales} == {whole}
-                each_row clear_sums
+            .macro unit_scales half
+                .if {scales} == {whole}
+                vmovups ymm8, [rax + 4*rdx + 32*\half]
+                .elseif {scales} == {factors}
+                vcvtph2ps ymm8, [rax + 2*rdx + 16*\half]
                 .if {offsets}
-                each_row clear_offsets
+                vcvtph2ps ymm9, [rax + 2*rdx + 32 + 16*\half]
+                .endif
+                .endif
+            .endm
+            .macro sums_begin
+                .if {scales} == {factors} || {scales} == {whole}
+                all_sums clear_sums
+                .if {offsets}
+                all_sums clear_offsets
                 .endif
                 .else
                 mov r9, [rdi + {y}]
-                each_row load_results
+                all_sums load_results
                 .endif
             .endm
-            .macro half_end
-                .if {scales} == {whole}
-                vmovups ymm8, [rax + 4*rdx]
-                .elseif {scales} == {factors}
-                vcvtph2ps ymm8, [rax + 2*rdx]
-                .if {offsets}
-                vcvtph2ps ymm9, [rax + 2*rdx + 32]
-                .endif
-                .endif
+            .macro sums_end
                 mov r9, [rdi + {y}]
-                each_row store_results
+                with unit_scales, store_results
             .endm
 
             // PROLOGUE
@@ -369,9 +422,9 @@ macro_rules! kernel {
             r"
             xor edx, edx
 
-            // A HALF OF IT
+            // A HALF OF IT, OR ALL
         3:
-            half_begin
+            sums_begin
             // The first group's scales.
             .if {scales} == {halves}
             lea r11, [rax + 2*rdx]
@@ -398,15 +451,15 @@ macro_rules! kernel {
             ",
             planes_ahead!("256"),
             r"
-            each_row clear_integers
+            .if {products} == {dot}
+            all_sums clear_integers
+            .endif
             step_products
-            group_scales ymm, xmm, 8, 9
             .if {group} == 32
-            each_row add_step
+            with scales, add_step
             .else
-            each_row add_first_half
-            group_scales ymm, xmm, 8, 9
-            each_row add_second_half
+            with scales, add_first_half
+            with scales, add_second_half
             .endif
             .if {by_row}
             add r11, 16
@@ -415,7 +468,8 @@ macro_rules! kernel {
             add rsi, 64
             dec r9d
             jnz 4b
-            half_end
+            sums_end
+            .if {rows} > 1
             test edx, edx
             jnz 5f
             mov edx, 8
@@ -428,20 +482,28 @@ macro_rules! kernel {
         6:
             sub rsi, r9
             jmp 3b
+            .endif
         5:
+            .if {rows} == 1
+            mov rax, r10
+            .else
             lea rax, [r10 - 32]
+            .endif
             dec rcx
             jnz 2b
             vzeroupper
             ret
 
-            .irp name, each_row, broadcast, multiply, multiply_row, four, eight, four_by_row, step_products, group_scales
+            .irp name, first_sums, second_sums, all_sums, with, broadcast, multiply, multiply_row, unpack, four, eight, four_by_row
             .purgem \name
             .endr
-            .irp name, add_pairs, add_group, add_step, add_first_half, add_second_half, clear_integers, clear_sums
+            .irp name, products_by_row, step_products, group_scales, next_scales, add_pairs, add_group, add_step, add_first_half
             .purgem \name
             .endr
-            .irp name, clear_offsets, load_results, store_results, half_begin, half_end
+            .irp name, add_second_half, clear_integers, scales, clear_sums, clear_offsets, load_results, store_results, unit_scales
+            .purgem \name
+            .endr
+            .irp name, sums_begin, sums_end
             .purgem \name
             .endr
             ";

@@ -333,11 +333,13 @@ macro_rules! kernel {
             r"
             step_codes
             group_scales zmm, ymm, 28, 29
+            next_scales
             .if {group} == 32
             each_row whole_step
             .else
             each_row first_half
             group_scales zmm, ymm, 28, 29
+            next_scales
             each_row second_half
             .endif
             .if {by_row}
@@ -361,7 +363,7 @@ macro_rules! kernel {
             .irp name, each_row, plane_bits, plane_8, plane_4, plane_2, plane_1, low_plane, high_bits, high_plane, row_bits
             .purgem \name
             .endr
-            .irp name, row_code, planes_by_row, step_codes, group_scales, multiply_four, group_products, whole_step, first_half, second_half
+            .irp name, row_code, planes_by_row, step_codes, group_scales, next_scales, multiply_four, group_products, whole_step, first_half, second_half
             .purgem \name
             .endr
             .irp name, clear_results, clear_sums, add_products, add_offsets, unit_end, store_results

@@ -49,6 +49,10 @@ impl PanelKind {
     pub(crate) fn index(self) -> usize {
         usize::from(self.two_groups) + 2 * usize::from(self.offsets)
     }
+    /// The place of kernels that sum half a group of 32 columns, in the list for narrow codes.
+    pub(crate) fn index_of_halves(self) -> usize {
+        4 + usize::from(self.offsets)
+    }
     /// Groups of a step.
     pub(crate) fn groups(self) -> usize {
         1 + usize::from(self.two_groups)

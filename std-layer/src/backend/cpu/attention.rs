@@ -352,6 +352,9 @@ impl Attention {
             if let Some(bias) = weights.tensors.bias(layer.layer) {
                 k.vec_add_inplace(bias, x)?;
             }
+            if let Some(most) = config.attention_clamp {
+                x.iter_mut().for_each(|x| *x = x.clamp(-most, most));
+            }
             let [cos, sin] = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
             let rotate = |x: &mut [f32]| {
                 if half > 0 {

@@ -411,6 +411,19 @@ impl Mixture {
         }
     }
 
+    /// The factor of the pair of a row that is sorted to a place.
+    ///
+    /// # Safety
+    /// The contract of [`run`](Self::run).
+    unsafe fn factor_at(&self, row: usize, place: usize) -> f32 {
+        let pairs = row * self.experts.used..(row + 1) * self.experts.used;
+        // SAFETY: the caller's contract: pairs have been sorted, and nobody writes them.
+        unsafe {
+            let at = |pair: &usize| *self.room.places.add(*pair) as usize == place;
+            pairs.into_iter().find(at).map_or(0.0, |pair| *self.room.factors.add(pair))
+        }
+    }
+
     /// The input of a product of a segment, as it is and prepared.
     ///
     /// # Safety
@@ -424,6 +437,9 @@ impl Mixture {
                 if gathers {
                     let row = *room.row_of.add(place) as usize;
                     to.row(place).copy_from_slice(self.x.get(row..row + 1));
+                    if self.experts.scaled_inputs {
+                        k.vec_scale_inplace(self.factor_at(row, place), to.row(place))?;
+                    }
                 } else if self.gated {
                     glu(k, self.gate, room.gates.row(place), to.row(place))?;
                 } else {
@@ -501,7 +517,8 @@ impl Mixture {
             }
             for pair in row * used..(row + 1) * used {
                 let place = *room.places.add(pair) as usize;
-                k.vec_axpy(*room.factors.add(pair), room.outputs.get(place..place + 1), sum)?;
+                let factor = if self.experts.scaled_inputs { 1.0 } else { *room.factors.add(pair) };
+                k.vec_axpy(factor, room.outputs.get(place..place + 1), sum)?;
             }
         }
         Ok(())

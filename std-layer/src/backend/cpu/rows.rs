@@ -79,6 +79,8 @@ pub(super) enum RowWork {
     Glu { gate: Gate, x: Rows, to: Rows },
     /// An activation without gates.
     Activate { gate: Gate, x: Rows, to: Rows },
+    /// [`Gate::Xielu`] with its two numbers. What `x` holds afterwards says nothing.
+    Xielu { numbers: [f32; 2], x: Rows, to: Rows },
     /// The same, times elements of rows of `by`, from `at` on.
     GateBy { gate: Gate, x: Rows, by: Rows, at: usize, to: Rows },
     /// Brings these rows to the front, in one chunk.
@@ -237,7 +239,7 @@ pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &mut [f32], to: &mut [f32]) -
             k.gelu_inplace(gates)?;
             k.vec_mul(gates, up, to)
         }
-        Gate::ReluSquared => {
+        Gate::ReluSquared | Gate::Xielu => {
             activate(k, gate, gates, to)?;
             k.vec_mul_inplace(up, to)
         }
@@ -250,10 +252,10 @@ pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &mut [f32], to: &mut [f32]) -
     }
 }
 
-/// An activation that gates nothing. (A step does not have the clamped one.)
+/// An activation that gates nothing. (A step does not have the clamped one, and that with numbers of its own is [`xielu`].)
 pub(super) fn activate(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
     match gate {
-        Gate::Silu | Gate::ClampedSwiglu => k.silu(x, to),
+        Gate::Silu | Gate::ClampedSwiglu | Gate::Xielu => k.silu(x, to),
         Gate::GeluTanh => k.gelu_tanh(x, to),
         Gate::Gelu => k.gelu(x, to),
         Gate::ReluSquared => {
@@ -261,6 +263,28 @@ pub(super) fn activate(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) 
             k.vec_mul_inplace(x, to)
         }
     }
+}
+
+/// [`Gate::Xielu`] without gates: `x / 2 + positive max(x, 0)^2 + negative (exp(m) - 1 - min(x, 0))` with `m = min(x, -1e-6)`, but that the last summand is 0
+/// above 0. What `x` holds afterwards says nothing.
+fn xielu(
+    k: &Kernels<f32>,
+    [positive, negative]: [f32; 2],
+    x: &mut [f32],
+    to: &mut [f32],
+) -> Result<(), KernelError> {
+    const MOST: f32 = -1e-6;
+    k.relu(x, to)?;
+    k.vec_mul_inplace(x, to)?;
+    k.vec_scale_inplace(positive, to)?;
+    k.vec_axpy(0.5, x, to)?;
+    // The exponential is of what is below 0 alone: above, the summand is `exp(0) - 1 - 0`.
+    x.iter_mut().for_each(|x| *x = x.min(0.0));
+    k.vec_axpy(-negative, x, to)?;
+    x.iter_mut().for_each(|x| *x = if *x < 0.0 { x.min(MOST) } else { 0.0 });
+    k.exp_inplace(x)?;
+    x.iter_mut().for_each(|x| *x -= 1.0);
+    k.vec_axpy(negative, x, to)
 }
 
 /// Does a row.
@@ -309,6 +333,7 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
                 glu(k, *gate, x.row(row), to.row(row))?;
             }
             RowWork::Activate { gate, x, to } => activate(k, *gate, x.row(row), to.row(row))?,
+            RowWork::Xielu { numbers, x, to } => xielu(k, *numbers, x.row(row), to.row(row))?,
             RowWork::GateBy { gate, x, by, at, to } => {
                 let to = to.row(row);
                 activate(k, *gate, x.row(row), to)?;
@@ -362,6 +387,26 @@ mod tests {
     use gllm_kernels_core::{Precision, QuantFormat};
 
     use super::*;
+
+    /// The activation is its definition but for rounding, on both sides of 0, and what is no number stays none.
+    #[test]
+    fn xielu_is_what_its_definition_says() {
+        let (k, [positive, negative]) = (crate::kernels::<f32>(), [0.7f32, 1.3]);
+        let mut x: Vec<f32> = (-60..60).map(|i| (i as f32 / 7.0).powi(3) / 40.0).collect();
+        x.extend([0.0, -0.0, 1e-8, -1e-8, -1e-6, -2e-6, -90.0, 50.0]);
+        let from = x.clone();
+        let mut y = vec![f32::NAN; x.len()];
+        xielu(&k, [positive, negative], &mut x, &mut y).unwrap();
+        for (x, y) in from.into_iter().map(f64::from).zip(y) {
+            let below = f64::from(negative) * (x.min(-1e-6).exp_m1() - x);
+            let want = 0.5 * x + if x > 0.0 { f64::from(positive) * x * x } else { below };
+            let error = (want - f64::from(y)).abs();
+            assert!(error <= 3e-6 * (1.0 + want.abs()), "{x}: {y} instead of {want}");
+        }
+        let mut y = [0.0; 1];
+        xielu(&k, [positive, negative], &mut [f32::NAN], &mut y).unwrap();
+        assert!(y[0].is_nan());
+    }
 
     /// A row that is split is the sum of two rows in 8 bits but for 1/250 of what one of them loses; rows in which nothing is lost, or which are no
     /// numbers, stay what they are.

@@ -63,9 +63,9 @@ pub(super) struct Chunk {
 /// What tokens see.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sight {
-    /// How many positions up to a token's own; `None`: all.
+    /// How many positions up to a token's own, and as many from it on unless `causal`; `None`: all.
     pub(super) window: Option<usize>,
-    /// Whether a token's own position is the last one that it sees. Otherwise that is the last one of the step.
+    /// Whether a token's own position is the last one that it sees. Otherwise that is the last one of the step, or of the window.
     pub(super) causal: bool,
 }
 
@@ -74,13 +74,15 @@ impl Sight {
     pub(super) fn of(self, run: &TokenRun, token: usize) -> [usize; 2] {
         let position = run.position(token);
         let from = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        [from, if self.causal { position + 1 } else { run.first + run.tokens }]
+        let behind = if self.causal { 1 } else { self.window.unwrap_or(usize::MAX) };
+        [from, position.saturating_add(behind).min(run.first + run.tokens)]
     }
 
     /// Where in the sequence what some tokens of a run see is cached. No draft is cached before its position.
     pub(super) fn of_all(self, run: &TokenRun, tokens: &Range<usize>) -> [usize; 2] {
         let from = tokens.clone().map(|token| self.of(run, token)[0]).min().unwrap_or(0);
-        [from, run.first + if self.causal { tokens.end } else { run.tokens }]
+        let behind = if self.causal { 1 } else { self.window.unwrap_or(usize::MAX) };
+        [from, run.first + (tokens.end - 1).saturating_add(behind).min(run.tokens)]
     }
 }
 

@@ -475,11 +475,17 @@ impl Step for Recorder<'_> {
         let gate = self.weights.config.gate;
         let [x, to] = [Slot::Gates, Slot::Activated].map(|slot| self.rows_in(slot, layer));
         let work = match self.weights.config.gated {
+            true if gate == Gate::Xielu => {
+                return Err(BackendError::Unsupported(format!("{gate:?} with a gate")));
+            }
             true => RowWork::Glu { gate, x, to },
             false if gate == Gate::ClampedSwiglu => {
                 return Err(BackendError::Unsupported(format!("{gate:?} without a gate")));
             }
-            false => RowWork::Activate { gate, x, to },
+            false => match self.weights.config.layer[layer].xielu {
+                Some(numbers) => RowWork::Xielu { numbers, x, to },
+                None => RowWork::Activate { gate, x, to },
+            },
         };
         let (rows, step, rounded) = (self.rows, self.step(1), Vec::new());
         self.push("activation", Operation::Rows(RowOp { rows, step, work, out: to, rounded }));

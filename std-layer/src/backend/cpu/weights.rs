@@ -8,7 +8,7 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, PackedQ, QuantForm
 use rayon::prelude::*;
 
 use crate::aligned::AlignedVec;
-use crate::backend::tensors::{first_row, Tensors, Upload};
+use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{
     Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix, Network,
@@ -357,7 +357,7 @@ pub(super) fn upload(
     let positions = weights.positions.map(|table| packer.table(table)).transpose()?;
     let per_layer = weights.per_layer.as_ref().map(|of| packer.table(of.table)).transpose()?;
     packer.pack(threads, progress)?;
-    let token_type = weights.token_types.map(first_row).transpose()?;
+    let token_type = weights.token_types.map(|types| types.decoded(&[0])).transpose()?;
     let key_matrices = weights.layers.par_iter().map(|layer| {
         let keys = layer.latent.iter().flat_map(|of| &of.keys);
         keys.map(|&matrix| Matrix::transposed(matrix).map(Arc::new)).collect::<Result<_, _>>()

@@ -231,7 +231,6 @@ impl<'a> Lowering<'a> {
         let config = &self.weights.config;
         let sinks = self.weights.tensors.sinks(layer).map(Buffer::view);
         let slopes = self.weights.slopes.as_ref().map(Buffer::view);
-        let all = if config.causal { Mask::Causal } else { Mask::Full };
         // Rows of heads as the cache has them; behind the last kernel they are as the model has them.
         let own = config.heads_of(layer).dim;
         let keys_of = config.layer[layer].keys_of.unwrap_or(layer);
@@ -309,7 +308,12 @@ impl<'a> Lowering<'a> {
                 };
                 let q = memory.floats(layout, Place::Queries, 0, rows.rows * width)?.into_view();
                 let y = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?;
-                let mask = window.map_or(all, Mask::Window);
+                let mask = match (window, config.causal) {
+                    (Some(window), true) => Mask::Window(window),
+                    (Some(window), false) => Mask::Around(window),
+                    (None, true) => Mask::Causal,
+                    (None, false) => Mask::Full,
+                };
                 let how = Prefill { heads, scale, mask, longest: run.tokens, sinks, slopes };
                 let table = run.slot * tables.len..(run.slot + 1) * tables.len;
                 let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gllm_kernels_core::{ElementType, QuantFormat};
 
 use crate::backend::suits::check_for_cuda;
-use crate::backend::tensors::{first_row, Tensors, Upload};
+use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::geometry::{MAX_SMALL_TILE_ROWS, SMALL_TILE_ROWS};
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
@@ -261,7 +261,7 @@ pub(super) fn upload(
     };
     let positions = weights.positions.map(|table| to.matrix(&[&[table]])).transpose()?;
     let per_layer = per_layer.map(|of| to.matrix(&[&[of.table]])).transpose()?;
-    let token_type = weights.token_types.map(first_row).transpose()?;
+    let token_type = weights.token_types.map(|types| types.decoded(&[0])).transpose()?;
     let token_type = token_type.map(|row| to.vector(&row)).transpose()?;
     let slopes: Option<Vec<f32>> = (0..config.heads).map(|head| config.alibi_slope(head)).collect();
     let slopes = slopes.map(|slopes| to.vector(&slopes)).transpose()?;

@@ -11,7 +11,7 @@ use wgpu::{Buffer, BufferUsages};
 use super::device::Gpu;
 use super::formats::Format;
 use crate::backend::suits::check_for_wgpu;
-use crate::backend::tensors::{first_row, Tensors, Upload};
+use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -374,7 +374,7 @@ pub(super) fn upload(
     let embedding = (!tied).then(|| to.product(&[weights.embedding])).transpose()?;
     let positions = weights.positions.map(|table| to.product(&[table])).transpose()?;
     let per_layer = per_layer.map(|of| to.product(&[of.table])).transpose()?;
-    let token_type = weights.token_types.map(first_row).transpose()?;
+    let token_type = weights.token_types.map(|types| types.decoded(&[0])).transpose()?;
     let token_type = token_type.map(|row| to.vector(&row)).transpose()?;
     let slopes: Option<Vec<f32>> = (0..config.heads).map(|head| config.alibi_slope(head)).collect();
     let slopes = slopes.map(|slopes| to.vector(&slopes)).transpose()?;

@@ -2,7 +2,7 @@
 
 use super::args::GateArgs;
 use super::Forms;
-use crate::cuda::check::{aligned, rows, same_len, small};
+use crate::cuda::check::{aligned, bad, rows, same_len, small};
 use crate::cuda::error::CudaError;
 use crate::cuda::geometry;
 use crate::cuda::memory::View;
@@ -72,6 +72,7 @@ impl Ops {
                 Gate::ClampedSwiglu => 2,
                 Gate::Gelu => 3,
                 Gate::ReluSquared => 4,
+                Gate::Xielu => return Err(bad("gate", "an activation without numbers of each layer")),
             },
         };
         let geometry = geometry::fours(m, cols);

@@ -226,8 +226,8 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
         const u32 group = a.heads / a.kv_heads, per = div_up(group, HEADS);
         const u32 query = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
         const u32 sequence = a.sequences ? a.sequences[query] : query;
-        const u32 count = least(HEADS, (kv + 1) * group - first), length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
-        const u32 start = seen_from(path_length(a.seen, query, length), a.window);
+        const u32 count = least(HEADS, (kv + 1) * group - first), length = sequence < a.rows ? seen_to(a, query) : 0;
+        const u32 start = first_seen(a, query, length);
         const auto begin = [&](u32 part) { return part_begin(a, part, start, length); };
         const u32 end = least(static_cast<u64>(length), begin(part + 1)), from = most(start, static_cast<u32>(least(static_cast<u64>(end), begin(part)))), to = most(from, end);
         // Whoever joins pieces knows which have tokens.
@@ -326,8 +326,8 @@ template <class C> struct Wide {
         const DecodeArgs& a = l.decode;
         const u32 group = a.heads / a.kv_heads, blocks = div_up(group, THREADS / WARP * HEADS), kv = block_y() / blocks;
         const u32 query = block_z(), first = (block_y() % blocks * (THREADS / WARP) + warp()) * HEADS, part = block_x();
-        const u32 sequence = a.sequences[query], length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
-        const u32 start = seen_from(path_length(a.seen, query, length), a.window);
+        const u32 sequence = a.sequences[query], length = sequence < a.rows ? seen_to(a, query) : 0;
+        const u32 start = first_seen(a, query, length);
         const u32 end = least(static_cast<u64>(length), part_begin(a, part + 1, start, length));
         const u32 from = most(start, static_cast<u32>(least(static_cast<u64>(end), part_begin(a, part, start, length))));
         wait_for_inputs();

@@ -19,7 +19,7 @@ struct DecodeArgs {
     const f32* sinks;
     // Of each head how much a score falls for each token that lies between its query and its key: ALiBi. None, without.
     const f32* slopes;
-    // The position of each query's token, where queries see tokens behind their own. Without, it is the last one that the query sees.
+    // The position of each query's token, where queries see tokens behind their own: all, or with a window as many as before it. Without, it is the last one that the query sees.
     const u32* positions;
     // Of each query which tokens it sees, if drafts form trees: bit 0 is its own token, bit `i` the one `i` before it. Those that are 64 and more before
     // it are seen. None, without.
@@ -71,6 +71,14 @@ DEVICE u64 part_begin(const DecodeArgs& a, u32 p, u32 start, u32 length) {
 DEVICE u32 bits_set(u64 x) { return bits_set(static_cast<u32>(x)) + bits_set(static_cast<u32>(x >> 32)); }
 // How many tokens up to the last of `length` the query that belongs to it would see without a window: its position is one less.
 DEVICE u32 path_length(const u64* seen, u32 query, u32 length) { return seen ? length - bits_set(~seen[query]) : length; }
+// The tokens that a query sees of those in `lengths` begin and end here.
+DEVICE u32 first_seen(const DecodeArgs& a, u32 query, u32 length) {
+    return seen_from(a.positions ? a.positions[query] + 1 : path_length(a.seen, query, length), a.window);
+}
+DEVICE u32 seen_to(const DecodeArgs& a, u32 query) {
+    const u32 length = least(a.lengths[query], 0x7fffffffu);
+    return a.positions && a.window ? least(length, a.positions[query] + least(a.window, length)) : length;
+}
 // How many of them stand between a token and the query, its own among them.
 DEVICE u32 distance(const u64* seen, u32 query, u32 length, u32 token) {
     const u32 before = length - 1 - token;

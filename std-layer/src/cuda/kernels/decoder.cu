@@ -307,8 +307,8 @@ static constexpr u32 JOINED = 128, JOINERS = 8;
 KERNEL_EARLY(decoder_join, JoinRowsArgs, JOINERS * WARP) {
     static constexpr u32 EACH = JOINED / WARP;
     const DecodeArgs& d = a.decode;
-    const u32 query = a.rows ? a.rows[block_x()] : block_x(), length = d.sequences[query] < d.rows ? d.lengths[query] : 0;
-    const u32 first = piece_at(d, seen_from(path_length(d.seen, query, length), d.window)), last = length ? least(d.parts, piece_at(d, length - 1) + 1) : 0;
+    const u32 query = a.rows ? a.rows[block_x()] : block_x(), length = d.sequences[query] < d.rows ? seen_to(d, query) : 0;
+    const u32 first = piece_at(d, first_seen(d, query, length)), last = length ? least(d.parts, piece_at(d, length - 1) + 1) : 0;
     const u32 column = block_y() * JOINED, head = column / a.dim, next = d.dim + 2;
     const auto pieces_of = [&](u32 head) { return d.partial + (static_cast<u64>(query) * d.heads + head) * d.parts * next; };
     // What the pieces of a warp have of each column of a lane, and the largest scores of these: the first ones are on the way before they are needed.

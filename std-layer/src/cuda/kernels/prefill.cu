@@ -49,7 +49,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
                 }
         }
         const i32 last = position + static_cast<i32>(16 * SIDE) - 1;
-        if (!place.all() || (a.causal && token + static_cast<i32>(BN) - 1 > position) || (a.window && token <= last - static_cast<i32>(a.window))) {
+        if (!place.all() || token + static_cast<i32>(BN) - 1 > position + seen_behind(a) || (a.window && token <= last - static_cast<i32>(a.window))) {
 #pragma unroll
             for (u32 i = 0; i < SIDE; i++)
 #pragma unroll
@@ -58,7 +58,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
                     for (u32 r = 0; r < 4; r++) {
                         const u32 column = j * 8 + lane() % 4 * 2 + r % 2;
                         const i32 at = position + static_cast<i32>(i * 16 + r / 2 * 8 + lane() / 4), t = token + static_cast<i32>(column);
-                        if (!place.has(column) || (a.causal && t > at) || (a.window && t <= at - static_cast<i32>(a.window))) s[i][j][r] = minus_infinity();
+                        if (!place.has(column) || t > at + seen_behind(a) || (a.window && t <= at - static_cast<i32>(a.window))) s[i][j][r] = minus_infinity();
                     }
         }
         const f32 scale = scale_of(a);

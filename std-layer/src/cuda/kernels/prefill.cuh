@@ -22,6 +22,9 @@ struct PrefillArgs {
     f32 scale, key_scale, value_scale;
 };
 
+// How many tokens behind its own a query sees.
+DEVICE i32 seen_behind(const PrefillArgs& a) { return a.causal ? 0 : a.window ? static_cast<i32>(a.window) - 1 : 1 << 30; }
+
 DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
 
 // A block takes ROWS queries of a head, a warp 16 * SIDE of them, and BN tokens at a time.
@@ -138,7 +141,7 @@ template <u32 ROWS, u32 TOKENS, class F> DEVICE void each_run(const PrefillArgs&
     for (u32 first = (grid_x() - 1 - block) * ROWS; first < count; first += grid_x() * ROWS) {
         const i32 position = static_cast<i32>(length) - static_cast<i32>(count - first);
         const i32 next = position + static_cast<i32>(least(ROWS, count - first));
-        const u32 to = a.causal ? static_cast<u32>(most(0, next)) : length;
+        const u32 to = least(length, static_cast<u32>(most(0, next)) + static_cast<u32>(seen_behind(a)));
         const i32 oldest = a.window ? position + 1 - static_cast<i32>(a.window) : 0;
         const u32 from = static_cast<u32>(most(0, oldest)) / TOKENS * TOKENS;
         attend(static_cast<u64>(begin) + first, count - first, position, from, most(from, to));

@@ -103,12 +103,12 @@ template <class C, u32 DIM> struct WidePrefill {
         }
         const Quad all = load16(seen);
         const bool there = (all.w[0] & all.w[1] & all.w[2] & all.w[3]) == ~0u;
-        if (!there || (a.causal && token + static_cast<i32>(BN) - 1 > position) || (a.window && token <= position + 15 - static_cast<i32>(a.window))) {
+        if (!there || token + static_cast<i32>(BN) - 1 > position + seen_behind(a) || (a.window && token <= position + 15 - static_cast<i32>(a.window))) {
 #pragma unroll
             for (u32 i = 0; i < BN / 2; i++) {
                 const u32 column = i / 4 * 8 + lane() % 4 * 2 + i % 2;
                 const i32 at = own + static_cast<i32>(i / 2 % 2 * 8), t = token + static_cast<i32>(column);
-                if (!(seen[column / MINE] >> column % MINE & 1) || (a.causal && t > at) || (a.window && t <= at - static_cast<i32>(a.window))) s[i] = minus_infinity();
+                if (!(seen[column / MINE] >> column % MINE & 1) || t > at + seen_behind(a) || (a.window && t <= at - static_cast<i32>(a.window))) s[i] = minus_infinity();
             }
         }
         const f32 scale = Narrow::scale_of(a);

@@ -34,7 +34,6 @@ template <class C, u32 DIM> struct Together : Turns<C, true> {
     DEVICE u32 row(u32 h) const { return least(lane() / 4 + 8 * h, count - 1); }
     DEVICE u32 query_of(u32 row) const { return query + row / heads; }
     DEVICE u32 head_of(u32 row) const { return head + row % heads; }
-    static DEVICE u32 length_of(const DecodeArgs& a, u32 query) { return least(a.lengths[query], 0x7fffffffu); }
     // Which token of a batch score i of a tile of eight keys is.
     static DEVICE u32 token_of(u32 tile, u32 i) { return 8 * tile + lane() % 4 * 2 + i % 2; }
 
@@ -100,7 +99,7 @@ template <class C, u32 DIM> struct Together : Turns<C, true> {
     DEVICE void slope(u32 first, f32 (&s)[2][4]) const {
 #pragma unroll
         for (u32 h = 0; h < 2; h++) {
-            const u32 of = query_of(row(h)), end = a.positions ? a.positions[of] + 1 : length_of(a, of);
+            const u32 of = query_of(row(h)), end = a.positions ? a.positions[of] + 1 : seen_to(a, of);
             const f32 by = a.slopes[head_of(row(h))] * 1.44269504f;
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
@@ -114,7 +113,7 @@ template <class C, u32 DIM> struct Together : Turns<C, true> {
     DEVICE void hide(u32 first, u32 there, f32 (&s)[2][4]) const {
 #pragma unroll
         for (u32 h = 0; h < 2; h++) {
-            const u32 of = query_of(row(h)), length = length_of(a, of), start = seen_from(path_length(a.seen, of, length), a.window);
+            const u32 of = query_of(row(h)), length = seen_to(a, of), start = first_seen(a, of, length);
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
                 const u32 token = first + token_of(i / 2, i);
@@ -219,7 +218,7 @@ template <class C, u32 DIM> struct Together : Turns<C, true> {
         u32 start = ~0u, length = 0, from_all = 0, to_all = ~0u;
 #pragma unroll 1
         for (u32 i = query; i < query + queries; i++) {
-            const u32 n = length_of(a, i), first = seen_from(path_length(a.seen, i, n), a.window);
+            const u32 n = seen_to(a, i), first = first_seen(a, i, n);
             start = least(start, first), length = most(length, n);
             from_all = most(from_all, first), to_all = least(to_all, a.seen ? most(n, 64u) - 64 : n);
         }

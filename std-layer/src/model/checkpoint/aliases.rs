@@ -21,6 +21,11 @@ const LFM2: Aliases = &[
 const MINIMAX: Aliases =
     &[(".block_sparse_moe.", ".mlp."), (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")];
 const HUNYUAN: Aliases = &[(".mlp.gate.wg.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts.")];
+const LLAMA4: Aliases = &[
+    (".feed_forward.", ".mlp."),
+    (".mlp.router.", ".mlp.gate."),
+    (".mlp.shared_expert.", ".mlp.shared_experts."),
+];
 /// The library names experts otherwise since 2026.
 const GRANITE: Aliases = &[
     (".block_sparse_moe.input_linear.weight", ".mlp.experts.gate_up_proj"),
@@ -66,6 +71,12 @@ const BAILING: Aliases = &[
     (".attention.query_layernorm.", ".self_attn.q_norm."),
     (".attention.key_layernorm.", ".self_attn.k_norm."),
     (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
+];
+const QWEN: Aliases = &[
+    (".attn.c_attn.", ".self_attn.qkv_proj."),
+    (".attn.c_proj.", ".self_attn.o_proj."),
+    (".w1.", ".up_proj."),
+    (".w2.", ".gate_proj."),
 ];
 const EXAONE: Aliases = &[
     ("transformer.wte.", "model.embed_tokens."),
@@ -117,6 +128,18 @@ const PHI: Aliases = &[
 /// What names may begin with.
 const BERT: Aliases = &[("roberta.", ""), ("bert.", "")];
 const JINA: Aliases = &[(".mlp.wo.", ".output.dense."), (".mlp.layernorm.", ".output.LayerNorm.")];
+const MODERN_BERT: Aliases = &[
+    ("model.embeddings.", "embeddings."),
+    ("embeddings.tok_embeddings.", "model.embed_tokens."),
+    ("embeddings.norm.", "embeddings.LayerNorm."),
+    ("model.final_norm.", "model.norm."),
+    (".attn_norm.", ".input_layernorm."),
+    (".mlp_norm.", ".post_attention_layernorm."),
+    (".attn.Wqkv.", ".self_attn.qkv_proj."),
+    (".attn.Wo.", ".self_attn.o_proj."),
+    (".mlp.Wi.", ".mlp.gate_up_proj."),
+    (".mlp.Wo.", ".mlp.down_proj."),
+];
 const NOMIC: Aliases = &[
     ("encoder.layers.", "encoder.layer."),
     (".attn.out_proj.", ".attention.output.dense."),
@@ -140,6 +163,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
         Architecture::MiniMaxM2 => [MINIMAX, W123],
         Architecture::HunyuanMoe => [HUNYUAN, &[]],
+        Architecture::Llama4 => [LLAMA4, &[]],
         Architecture::GraniteMoe => [GRANITE, &[]],
         Architecture::Gemma4 => [GEMMA4, &[]],
         Architecture::GraniteHybrid => [GRANITE, SPACE],
@@ -147,6 +171,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::InternLm2 => [INTERNLM2, W123],
         Architecture::BailingMoe | Architecture::BailingMoe2 => [BAILING, &[]],
         Architecture::Exaone => [EXAONE, &[]],
+        Architecture::Qwen => [QWEN, EXAONE],
         Architecture::GptNeoX => [GPT_NEOX, NEOX_MATRICES],
         Architecture::Falcon => [FALCON, NEOX_MATRICES],
         Architecture::Phi2 => [PHI, &[]],
@@ -154,6 +179,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Bert => [BERT, &[]],
         Architecture::JinaBertV2 => [BERT, JINA],
         Architecture::NomicBert => [BERT, NOMIC],
+        Architecture::ModernBert => [MODERN_BERT, &[]],
         _ => [&[]; 2],
     }
 }
@@ -165,6 +191,7 @@ fn keys(architecture: Architecture) -> Aliases {
         Architecture::GptNeoX => {
             &[("rotary_pct", "partial_rotary_factor"), ("rotary_emb_base", "rope_theta")]
         }
+        Architecture::Qwen => &[("kv_channels", "head_dim"), ("rotary_emb_base", "rope_theta")],
         Architecture::Falcon => &[
             ("n_layer", "num_hidden_layers"),
             ("n_head", "num_attention_heads"),
@@ -190,6 +217,12 @@ fn keys(architecture: Architecture) -> Aliases {
             ("rotary_emb_base", "rope_theta"),
             ("rotary_emb_fraction", "partial_rotary_factor"),
         ],
+        Architecture::ModernBert => &[
+            ("local_attention", "sliding_window"),
+            ("global_attn_every_n_layers", "sliding_window_pattern"),
+            ("global_rope_theta", "rope_theta"),
+            ("local_rope_theta", "rope_local_base_freq"),
+        ],
         Architecture::BailingMoe | Architecture::BailingMoe2 => {
             &[("num_shared_experts", "n_shared_experts"), ("score_function", "scoring_func")]
         }
@@ -210,6 +243,13 @@ pub(super) fn config(architecture: Architecture, json: &Json) -> Json {
 
 /// The name that most checkpoints have for a tensor.
 pub(super) fn usual(architecture: Architecture, name: &str) -> String {
+    // Models without an output matrix are stored as what others have in front of it.
+    let bare = ["embed_tokens.", "layers.", "norm.", "final_norm."]
+        .iter()
+        .any(|of_model| name.starts_with(of_model));
+    if bare {
+        return usual(architecture, &format!("model.{name}"));
+    }
     let output = ("output.", "lm_head.");
     if architecture == Architecture::InternLm2 && name.starts_with(output.0) {
         return name.replacen(output.0, output.1, 1);

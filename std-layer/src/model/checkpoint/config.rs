@@ -8,12 +8,12 @@ use super::aliases;
 use super::layout::Layout;
 use super::space;
 use super::values::{Divisors, Source};
-use crate::gguf::{Value, Writer};
+use crate::gguf::{Value, ValueType, Writer};
 use crate::model::family::Windows;
 use crate::model::{Architecture, Gate};
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 32] = [
+const SIZES: [(&str, &str); 33] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
@@ -22,6 +22,8 @@ const SIZES: [(&str, &str); 32] = [
     ("attention_head_dim", "attention.key_length"),
     ("head_dim", "attention.key_length"),
     ("intermediate_size", "feed_forward_length"),
+    // Of Llama 4 that of layers without experts.
+    ("intermediate_size_mlp", "feed_forward_length"),
     ("max_position_embeddings", "context_length"),
     ("vocab_size", "vocab_size"),
     ("num_experts", "expert_count"),
@@ -54,7 +56,7 @@ const SIZES: [(&str, &str); 32] = [
 const RMS_NORM: &str = "attention.layer_norm_rms_epsilon";
 const LAYER_NORM: &str = "attention.layer_norm_epsilon";
 /// Numbers: their names in both.
-const NUMBERS: [(&str, &str); 15] = [
+const NUMBERS: [(&str, &str); 16] = [
     ("rms_norm_eps", RMS_NORM),
     // Cohere's and StableLM's, StarCoder's, and Nemotron's.
     ("layer_norm_eps", LAYER_NORM),
@@ -64,6 +66,8 @@ const NUMBERS: [(&str, &str); 15] = [
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
+    // Of OLMo.
+    (CLIP, "attention.clamp_kqv"),
     // Granite, and the first one MiniCPM.
     ("scale_emb", "embedding_scale"),
     ("embedding_multiplier", "embedding_scale"),
@@ -74,14 +78,18 @@ const NUMBERS: [(&str, &str); 15] = [
     ("logit_scale", "logit_scale"),
     ("routed_scaling_factor", "expert_weights_scale"),
 ];
+/// Bounds of queries, keys and values.
+const CLIP: &str = "clip_qkv";
+/// Whether a token of Gemma sees those behind it, too.
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
 const USUAL: [(&str, &[&str]); 27] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
-    ("use_bidirectional_attention", &["false", "\"vision\""]),
-    // Bounds of queries, keys and values.
-    ("clip_qkv", &[]),
+    // Bounds of queries, keys and values behind norms.
+    (CLIP, &[]),
+    (BIDIRECTIONAL, &["false", "\"vision\""]),
     // Layers without experts among those with them.
     ("decoder_sparse_step", &["1"]),
     ("mlp_only_layers", &["[]"]),
@@ -180,7 +188,7 @@ impl Source<'_> {
         self.set("logit_scale", Value::F32((width? / base?) as f32))
     }
 
-    /// What the library assumes of GPT-NeoX and GPT-2, and of Falcon and StarCoder, whose heads share one of keys.
+    /// What the library assumes of GPT-NeoX and GPT-2, of Falcon and StarCoder, whose heads share one of keys, and of OLMo and Qwen 1.
     fn neox(&mut self, architecture: Architecture) -> Result<(), String> {
         const PARALLEL: &str = "use_parallel_residual";
         match architecture {
@@ -188,6 +196,13 @@ impl Source<'_> {
                 None => Ok(()),
                 Some(parallel) => self.set(PARALLEL, Value::Bool(parallel)),
             },
+            // No configuration says it.
+            Architecture::Olmo => self.set(LAYER_NORM, Value::F32(1e-5)),
+            // Longer texts have other frequencies, and scores with factors.
+            Architecture::Qwen => {
+                let context = self.size("seq_length")?.unwrap_or(2048);
+                self.set("context_length", Value::U32(context))
+            }
             Architecture::Falcon | Architecture::Gpt2 | Architecture::StarCoder => {
                 // Of models with groups of heads the layout says how many heads of keys there are.
                 if !self.has_groups()? && architecture != Architecture::Gpt2 {
@@ -203,8 +218,42 @@ impl Source<'_> {
         }
     }
 
+    /// What Llama 4 differs in: layers with experts, chunks of attention, and temperatures of scores from a position on.
+    fn llama4(&mut self, architecture: Architecture) -> Result<(), String> {
+        const EXPERTS: &str = "moe_layers";
+        if architecture != Architecture::Llama4 {
+            return Ok(());
+        }
+        let step = self.size("interleave_moe_layer_step")?.unwrap_or(1).max(1);
+        self.set("interleave_moe_layer_step", Value::U32(step))?;
+        let layers = self.size("num_hidden_layers")?.unwrap_or(0);
+        if let Some(said) = self.get(EXPERTS).and_then(Json::as_array) {
+            let every = (0..layers).filter(|layer| (layer + 1) % step == 0);
+            if !every.map(u64::from).map(Some).eq(said.iter().map(Json::as_u64)) {
+                return Err(format!(
+                    "{EXPERTS} are not the last of each {step} layers, which is not supported"
+                ));
+            }
+        }
+        if let Some(normed) = self.flag("use_qk_norm")? {
+            self.set("attention.qk_norm", Value::Bool(normed))?;
+        }
+        // The token at which a chunk ends is the first one that has a temperature.
+        let chunk = self.size("attention_chunk_size")?.unwrap_or(8192);
+        let floor = match self.flag("attn_temperature_tuning")? {
+            Some(false) => u32::MAX,
+            _ => self.size("floor_scale")?.unwrap_or(8192).saturating_sub(1),
+        };
+        match chunk.min(floor) {
+            0 => {
+                Err("attention_chunk_size and floor_scale leave no position without a temperature".to_owned())
+            }
+            longest => self.set("attention.temperature_length", Value::U32(longest)),
+        }
+    }
+
     /// Windows of all layers, or of those between others; elsewhere the context ends where not every position would be seen.
-    fn window(&mut self, architecture: Architecture, layers: u32, context: u32) -> Result<(), String> {
+    fn window(&mut self, architecture: Architecture, context: u32) -> Result<(), String> {
         let Some(window) = self.size("sliding_window")? else { return Ok(()) };
         let windows = &architecture.family().windows;
         if matches!(windows, Windows::No) {
@@ -218,19 +267,14 @@ impl Source<'_> {
         if matches!(windows, Windows::All) {
             return Ok(());
         }
-        let period = if let Some(kinds) = self.get("layer_types").and_then(Json::as_array) {
-            let full = |kind: &Json| kind.as_str() == Some("full_attention");
-            let found = kinds.iter().position(full).map_or(0, |at| at as u32 + 1);
-            let fits = |(i, kind): (usize, &Json)| full(kind) == (found > 0 && i as u32 % found == found - 1);
-            if kinds.len() != layers as usize || !kinds.iter().enumerate().all(fits) {
-                return Err("layer_types are not periodical, which is not supported".to_owned());
-            }
-            Some(found)
-        } else {
-            self.size("sliding_window_pattern")?
-        };
-        match period {
-            Some(period) => self.set("attention.sliding_window_pattern", Value::U32(period)),
+        const PATTERN: &str = "attention.sliding_window_pattern";
+        if let Some(local) = self.layers_of_kind(["sliding_attention", "full_attention"])? {
+            let key = format!("{}.{PATTERN}", self.prefix);
+            let local = local.into_iter().map(Value::Bool);
+            return self.writer.set_array(&key, ValueType::Bool, local).map_err(|e| e.to_string());
+        }
+        match self.size("sliding_window_pattern")? {
+            Some(period) => self.set(PATTERN, Value::U32(period)),
             None => Ok(()),
         }
     }
@@ -272,6 +316,9 @@ fn architecture(json: &Json, kind: &str) -> Result<Option<Architecture>, String>
         Some(Architecture::Bert) if json.get("position_embedding_type").is_some_and(|of| of == "alibi") => {
             Some(Architecture::JinaBertV2)
         }
+        Some(Architecture::Gemma3) if json.get(BIDIRECTIONAL) == Some(&Json::Bool(true)) => {
+            Some(Architecture::GemmaEmbedding)
+        }
         // Two generations have the same type.
         Some(Architecture::BailingMoe)
             if json.get("architectures").is_some_and(|all| all[0] == "BailingMoeV2ForCausalLM") =>
@@ -306,9 +353,14 @@ pub(super) fn metadata(
         .writer
         .set("general.architecture", Value::String(architecture.name()))
         .map_err(|e| e.to_string())?;
-    // NeoX has models with parallel layers and others.
-    let neox = architecture == Architecture::GptNeoX;
-    let usual = USUAL.iter().copied().filter(|(key, _)| !(neox && *key == "use_parallel_residual"));
+    // NeoX has models with parallel layers and others, and OLMo models with bounds; by the third key an architecture is told.
+    let known = match architecture {
+        Architecture::GptNeoX => "use_parallel_residual",
+        Architecture::GemmaEmbedding => BIDIRECTIONAL,
+        Architecture::Olmo => CLIP,
+        _ => "",
+    };
+    let usual = USUAL.iter().copied().filter(|(key, _)| *key != known);
     source.refuse_others(&usual.collect::<Vec<_>>())?;
     source.activation(architecture)?;
     for (key, to) in SIZES {
@@ -318,9 +370,10 @@ pub(super) fn metadata(
     }
     for (key, to) in NUMBERS {
         if let Some(number) = Source::number(json, key)? {
-            // Some names are those of both kinds of norms.
-            let rms = to == LAYER_NORM && !architecture.family().layer_norms;
-            source.set(if rms { RMS_NORM } else { to }, Value::F32(number as f32))?;
+            // Names are those of both kinds of norms.
+            let own = if architecture.family().layer_norms { LAYER_NORM } else { RMS_NORM };
+            let to = if [RMS_NORM, LAYER_NORM].contains(&to) { own } else { to };
+            source.set(to, Value::F32(number as f32))?;
         }
     }
     let scalar = Source::number(json, "query_pre_attn_scalar")?;
@@ -331,12 +384,13 @@ pub(super) fn metadata(
     source.scales(architecture)?;
     source.gemma4(architecture)?;
     source.neox(architecture)?;
+    source.llama4(architecture)?;
     source.encoder(architecture)?;
     let layout = source.layout(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let divisors = source.rope(architecture, [layers, context])?;
-    source.window(architecture, layers, context)?;
+    source.window(architecture, context)?;
     source.linear_attention(architecture)?;
     source.convolution(architecture, layers)?;
     source.state_space(architecture)?;

@@ -12,12 +12,15 @@ use crate::model::Architecture;
 const POOLING: [(&str, u32); 3] =
     [("pooling_mode_mean_tokens", 1), ("pooling_mode_cls_token", 2), ("pooling_mode_lasttoken", 3)];
 /// What models of sentence-transformers may consist of: what else a model has would change its embeddings. (They have length 1 in any case.)
-const MODULES: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
+const MODULES: [&str; 4] = ["Transformer", "Pooling", DENSE, "Normalize"];
+/// A matrix that the row of a text is multiplied with.
+const DENSE: &str = "Dense";
 
 impl Source<'_> {
     /// What encoders differ in.
     pub(super) fn encoder(&mut self, architecture: Architecture) -> Result<(), String> {
-        if !architecture.family().encoder {
+        // Others differ from decoders in nothing that is said here.
+        if !architecture.family().residual_norms {
             return Ok(());
         }
         let usual: &[(&str, &[&str])] = match architecture {
@@ -85,16 +88,44 @@ impl Source<'_> {
     }
 }
 
-/// Checks the list of what a model of sentence-transformers consists of.
+/// The folders of matrices behind pooling, by the list of what a model of sentence-transformers consists of.
 ///
 /// # Errors
-/// The type of a part that is not supported.
-pub(super) fn check_modules(modules: &Json) -> Result<(), String> {
-    let kinds =
-        modules.as_array().into_iter().flatten().map(|module| module["type"].as_str().unwrap_or_default());
-    let other =
-        kinds.map(|kind| kind.rsplit('.').next().unwrap_or_default()).find(|kind| !MODULES.contains(kind));
-    other.map_or(Ok(()), |kind| Err(format!("has the module {kind:?}, which is not supported")))
+/// The type of a part that is not supported, or a folder that is not one beside the list.
+pub(super) fn dense_folders(modules: &Json) -> Result<Vec<&str>, String> {
+    let mut folders = Vec::new();
+    for module in modules.as_array().into_iter().flatten() {
+        let kind = module["type"].as_str().unwrap_or_default();
+        let kind = kind.rsplit('.').next().unwrap_or_default();
+        if !MODULES.contains(&kind) {
+            return Err(format!("has the module {kind:?}, which is not supported"));
+        }
+        let path = module["path"].as_str().unwrap_or_default();
+        match Path::new(path).file_name().is_some_and(|name| name == path) {
+            _ if kind != DENSE => {}
+            true => folders.push(path),
+            false => return Err(format!("has a module in {path:?}, which is no folder beside it")),
+        }
+    }
+    Ok(folders)
+}
+
+/// How many numbers such a matrix gives, by its configuration.
+///
+/// # Errors
+/// What is not supported: biases, and activations behind the product.
+pub(super) fn dense_outputs(json: &Json) -> Result<u32, String> {
+    let activation = json["activation_function"].as_str().unwrap_or_default();
+    if !activation.ends_with(".Identity") {
+        return Err(format!("activation_function is {activation:?}: only Identity is supported"));
+    }
+    match (&json["bias"], json["out_features"].as_u64().and_then(|n| u32::try_from(n).ok())) {
+        (Json::Bool(false), Some(outputs)) => Ok(outputs),
+        (Json::Bool(false), None) => {
+            Err(format!("out_features is {}: it must be a size", json["out_features"]))
+        }
+        (bias, _) => Err(format!("bias is {bias}: only false is supported")),
+    }
 }
 
 /// The file about pooling.

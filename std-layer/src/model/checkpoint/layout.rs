@@ -75,7 +75,9 @@ impl Source<'_> {
             Architecture::NemotronH | Architecture::NemotronHMoe => {
                 Layout::StateSpace { groups: size("n_groups")? }
             }
-            Architecture::Qwen3VlMoe => Layout::Experts { hidden: size("hidden_size")? },
+            Architecture::Qwen3VlMoe | Architecture::Llama4 => {
+                Layout::Experts { hidden: size("hidden_size")? }
+            }
             Architecture::Qwen3Next => {
                 let (key_heads, heads) = (size("linear_num_key_heads")?, size("linear_num_value_heads")?);
                 let each = heads.checked_div(key_heads).unwrap_or(0);

@@ -16,11 +16,11 @@ impl Source<'_> {
             Mixture::No | Mixture::Some | Mixture::Normed => return Ok(()),
             _ if architecture == Architecture::MiniMaxM2 => "intermediate_size",
             Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
-            Mixture::Wide | Mixture::Biased => "intermediate_size",
+            Mixture::Wide | Mixture::Biased | Mixture::Scaling => "intermediate_size",
         };
         let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
         self.set("expert_feed_forward_length", Value::U32(size))?;
-        if *kind == Mixture::Biased {
+        if matches!(kind, Mixture::Biased | Mixture::Scaling) {
             return Ok(());
         }
         if architecture == Architecture::Ernie45Moe {

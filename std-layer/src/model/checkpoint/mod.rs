@@ -36,7 +36,7 @@ use layout::{Layout, Part, Whole};
 
 use super::{Architecture, ModelError};
 use crate::aligned::AlignedVec;
-use crate::gguf::{Bytes, GgmlType, Gguf, Writer};
+use crate::gguf::{Bytes, GgmlType, Gguf, Value, Writer};
 use crate::safetensors::{Checkpoint, Dtype, Tensor, View, Weight};
 
 const CONFIG: &str = "config.json";
@@ -45,6 +45,8 @@ const WHOLE: &str = "model.safetensors";
 /// Bytes of a file in JSON that are read at most: an index has some hundred for each tensor.
 const MOST: u64 = 64 << 20;
 
+/// The matrix behind pooling, in a file of its own.
+const DENSE: &str = "linear.weight";
 /// The output matrix.
 const OUTPUT: &str = "lm_head.weight";
 
@@ -140,7 +142,8 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     let beside = |name| json(&folder.join(name)).map(|found| found.unwrap_or(Json::Null));
     let (generation, about) = (beside("generation_config.json")?, beside("tokenizer_config.json")?);
     let modules = folder.join("modules.json");
-    encoder::check_modules(&beside("modules.json")?).map_err(|e| bad(&modules, e))?;
+    let list = beside("modules.json")?;
+    let dense = encoder::dense_folders(&list).map_err(|e| bad(&modules, e))?;
     let pooling = json(&encoder::about_pooling(folder))?.unwrap_or(Json::Null);
     let mut writer = Writer::new();
     let vocabulary = folder.join("tokenizer.json");
@@ -151,6 +154,7 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     // What these files say of tokens counts more.
     let told =
         config::metadata([&config, &generation, &about, &pooling], &mut writer).map_err(|e| bad(&path, e))?;
+    set_dense((folder, &dense), told.architecture, &mut writer)?;
     let mut tensors = Tensors {
         writer,
         bytes: Vec::new(),
@@ -193,6 +197,12 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     if told.tied == Some(false) && !has_output {
         return Err(bad(&path, "says that tie_word_embeddings is false, but there is no lm_head"));
     }
+    for (i, path) in dense.iter().enumerate() {
+        let (path, file) = map(folder.join(path).join(WHOLE))?;
+        let add = |tensor: Tensor<'_>| tensors.plain(&file, &tensor, &format!("dense.{i}.weight"));
+        let added = file.tensor(DENSE).map_or_else(|| Err(format!("has no {DENSE}")), add);
+        added.map_err(|e| bad(&path, e))?;
+    }
     for (name, divisors) in told.divisors {
         let bytes: Vec<u8> = divisors.iter().flat_map(|x| x.to_le_bytes()).collect();
         let dims = [divisors.len() as u64];
@@ -200,6 +210,29 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     }
     let Tensors { writer, bytes, .. } = tensors;
     Ok((path.clone(), Gguf::assemble(&writer, bytes).map_err(|e| bad(&path, e))?))
+}
+
+/// Sets how many numbers there are between the matrices behind pooling, which are in these folders.
+fn set_dense(
+    (folder, dense): (&Path, &[&str]),
+    architecture: Architecture,
+    writer: &mut Writer,
+) -> Result<(), ModelError> {
+    let wrong = |e| bad(&folder.join("modules.json"), e);
+    match (dense, architecture) {
+        ([], _) => Ok(()),
+        (&[first, last], Architecture::GemmaEmbedding) => {
+            let outputs = |path: &str| {
+                let path = folder.join(path).join(CONFIG);
+                let json = json(&path)?.unwrap_or(Json::Null);
+                encoder::dense_outputs(&json).map_err(|e| bad(&path, e))
+            };
+            outputs(last)?;
+            let key = format!("{}.dense_2_feat_out", architecture.name());
+            writer.set(&key, Value::U32(outputs(first)?)).map_err(|e| wrong(e.to_string()))
+        }
+        _ => Err(wrong(format!("has {} modules Dense, which is not supported", dense.len()))),
+    }
 }
 
 /// Divides the numbers of each column of a matrix by their length, to which 1e-7 is added.

@@ -93,12 +93,12 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
         }
         in_order();
         const i32 last = position + static_cast<i32>(16 * MINE) - 1;
-        if ((there[0] & there[STEP / WARP - 1]) != ~0u || (a.causal && token + static_cast<i32>(STEP) - 1 > position) || (a.window && token <= last - static_cast<i32>(a.window))) {
+        if ((there[0] & there[STEP / WARP - 1]) != ~0u || token + static_cast<i32>(STEP) - 1 > position + seen_behind(a) || (a.window && token <= last - static_cast<i32>(a.window))) {
 #pragma unroll
             for (u32 i = 0; i < MINE; i++) {
                 // From the first of these tokens on.
                 const i32 at = position + static_cast<i32>(16 * i + wave_lane() % 16) - token + 1;
-                const i32 from = a.window ? at - static_cast<i32>(a.window) : 0, to = a.causal ? at : static_cast<i32>(STEP);
+                const i32 from = a.window ? at - static_cast<i32>(a.window) : 0, to = least(at + seen_behind(a), static_cast<i32>(STEP));
 #pragma unroll
                 for (u32 t = 0; t < STEP / 16; t++) {
                     in_order();

@@ -234,6 +234,7 @@ fn gates_and_caps() {
                             close(got, by * x * x.max(0.0), 1e-4, &format!("{gate:?}({g}) * {by}"));
                             continue;
                         }
+                        Gate::Xielu => unreachable!("an activation that shaders do not have"),
                         Gate::ClampedSwiglu => {
                             // What is no number stays none.
                             (x, by) = (x.clamp(f64::NEG_INFINITY, 7.0), by.clamp(-7.0, 7.0) + 1.0);

@@ -9,7 +9,7 @@ struct Attend {
     scale: f32,
     // Cap of scores; 0 is none.
     softcap: f32,
-    // Positions that are seen, the own one included; 0 is all.
+    // Positions up to the own one that are seen, and with WHOLE as many from it on; 0 is all.
     window: u32,
     runs_at: u32,
     table_at: u32,
@@ -75,6 +75,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 //#if WHOLE
     var to = step[a.sight_at + row];
+    if (a.window > 0u) {
+        // Windows reach as far behind a token as before it. No text is so long that this overflows.
+        to = min(to, position + min(a.window, to));
+    }
 //#else
     var to = cached + 1u;
 //#endif
