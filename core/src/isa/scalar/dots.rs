@@ -111,7 +111,7 @@ fn group_dots<'a, F: Pack>(
 ) -> f32 {
     let mut factors = factors.iter();
     for (step, w) in w.iter().enumerate() {
-        for (w, x) in w.chunks_exact(F::GROUP).zip(x(step).chunks_exact(F::GROUP)) {
+        for (w, x) in w.chunks_exact(F::GROUP).zip(&mut x(step).chunks_exact(F::GROUP)) {
             let dot: i32 = w.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum();
             sums += factors.next().map_or(0.0, |factor| dot as f32 * factor);
         }
