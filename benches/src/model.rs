@@ -83,17 +83,14 @@ pub struct Room {
     pub positions: usize,
     /// Sequences at a time.
     pub sequences: usize,
-    /// Tokens of a step, at most.
-    pub step: usize,
+    /// Tokens of a step, at most; `None`: as many as suit the backend.
+    pub step: Option<usize>,
 }
 
 impl Room {
-    /// Tokens of a step that reads a prompt.
-    pub const STEP: usize = 512;
-
     /// For one sequence.
     pub fn one(positions: usize) -> Self {
-        Self { positions, sequences: 1, step: Self::STEP }
+        Self { positions, sequences: 1, step: None }
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Speed {
 pub struct MemoryShare {
     /// Bytes of weights and cache that a step reads, for each of its tokens, on average.
     pub bytes_per_token: usize,
-    /// Bytes that memory can be read at, in GB/s.
+    /// Bytes that memory can be read at, in GB/s; that of a GPU: read and written at by copying.
     pub bandwidth: f64,
     /// Which share of it the generated tokens' bytes are.
     pub efficiency: f64,
@@ -123,7 +123,7 @@ pub fn room(sequences: usize, longest: usize, count: usize) -> Room {
     Room {
         positions: sequences.saturating_mul(each),
         sequences: sequences.saturating_mul(2),
-        step: Room::STEP,
+        step: None,
     }
 }
 

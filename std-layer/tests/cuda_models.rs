@@ -143,7 +143,7 @@ fn a_log_probability_moves_four_bytes() {
     in_both_modes(|fake| {
         let tiny = Tiny::new("llama", Some(QuantFormat::Q4_1));
         let model = tiny.open();
-        let mut g = on_gpu(fake, &model, Options { chunk: 16, ..exact() });
+        let mut g = on_gpu(fake, &model, Options { chunk: Some(16), ..exact() });
         let context = g.backend().context().clone();
         let text = tokens(40, tiny.vocabulary);
         let before = context.transfers();
@@ -326,7 +326,7 @@ fn windows_free_their_pages() {
     let model = tiny.open();
     // Both layers are local: 24 positions are seen. The cache could not hold 200, and the tables begin with fewer.
     let cache = CacheOptions { page_tokens: 16, step_tokens: 16, sequences: 1, ..exact().cache };
-    let options = Options { max_tokens: Some(112), cache, chunk: 16, ..exact() };
+    let options = Options { max_tokens: Some(112), cache, chunk: Some(16), ..exact() };
     let all = tokens(200, tiny.vocabulary);
     let want = on_cpu(&model).logits(&all).unwrap();
     let got = on_gpu(&fake, &model, options).logits(&all).unwrap();

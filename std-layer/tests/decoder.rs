@@ -85,7 +85,7 @@ fn texts_end_where_positions_do() {
     let model = Tiny::new("gpt2", None).open();
     let longest = model.config().longest.unwrap();
     // A step of all tokens is refused before any is computed.
-    let options = Options { max_tokens: Some(longest + 1), chunk: longest + 1, ..exact() };
+    let options = Options { max_tokens: Some(longest + 1), chunk: Some(longest + 1), ..exact() };
     let mut generator = generator(&model, 1, options);
     let refused = generator.logits(&tokens(longest + 1, 97)).unwrap_err();
     let most = BackendError::Cache(CacheError::TooLong { positions: longest + 1, most: longest });
@@ -269,7 +269,7 @@ fn windows_free_their_pages() {
     let options = Options {
         max_tokens: Some(112),
         cache: CacheOptions { sequences: 1, ..cache },
-        chunk: 16,
+        chunk: Some(16),
         ..exact()
     };
     let all = tokens(400, tiny.vocabulary);
@@ -313,7 +313,7 @@ fn texts_become_rows() {
         let model = tiny.open();
         let all = tokens(60, tiny.vocabulary);
         let texts = [&all[..17], &all[5..6], &all[20..60]];
-        let mut g = generator(&model, 2, Options { chunk: 50, ..exact() });
+        let mut g = generator(&model, 2, Options { chunk: Some(50), ..exact() });
         let rows = g.embed(&texts, pooling).unwrap();
         let mut other = generator(&model, 3, exact());
         for (row, text) in rows.iter().zip(texts) {

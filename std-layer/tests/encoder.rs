@@ -245,7 +245,7 @@ fn texts_side_by_side() {
             if i != j && !all_pairs {
                 continue;
             }
-            let mut alone = generator(&model, 1, Options { chunk: 600, ..exact() });
+            let mut alone = generator(&model, 1, Options { chunk: Some(600), ..exact() });
             let want: Vec<_> =
                 texts.iter().map(|text| alone.embed(&[text], pooling).unwrap().remove(0)).collect();
             for (threads, chunk, page_tokens) in ways.into_iter().skip(if all_pairs { 0 } else { 3 }) {
@@ -281,7 +281,7 @@ fn slopes_of_biases() {
 fn what_encoders_cannot_do() {
     for small in [Small::BERT, Small::NOMIC, Small::JINA] {
         let model = small.open();
-        let mut g = generator(&model, 2, Options { chunk: 700, ..exact() });
+        let mut g = generator(&model, 2, Options { chunk: Some(700), ..exact() });
         let text = tokens(9);
         let refused = |result: Result<(), BackendError>, of: &str| match result {
             Err(BackendError::Unsupported(why) | BackendError::Tokens(why)) => {

@@ -95,7 +95,7 @@ fn scores_are_the_cpus() {
         for (chunk, sequences) in [(512, 8), (30, 3)] {
             let Some(backend) = backend() else { return };
             let options =
-                Options { chunk, cache: CacheOptions { sequences, ..options().cache }, ..options() };
+                Options { chunk: Some(chunk), cache: CacheOptions { sequences, ..options().cache }, ..options() };
             let got = Generator::new(backend, &model, options).unwrap().rank(&texts, None, &mut |_| ());
             for (want, got) in want.iter().zip(got.unwrap()) {
                 assert!((want - got).abs() <= 3e-5, "{tiny:?}: {got} instead of {want}");
@@ -142,7 +142,7 @@ fn cuts_pages_and_sequences() {
             }
         };
         let cache = CacheOptions { page_tokens: 16, sequences: 3, ..options().cache };
-        let mut g = Generator::new(backend, &model, Options { cache, chunk: 77, ..options() }).unwrap();
+        let mut g = Generator::new(backend, &model, Options { cache, chunk: Some(77), ..options() }).unwrap();
         let (a, b) = (g.create(), g.create());
         // One in small steps behind a long one, past the length at which attention works in pieces.
         g.extend(a, &all[..260], Outputs::None).unwrap();

@@ -75,8 +75,8 @@ pub fn execute(options: &Options) -> Outcome {
     }
     let positions = texts.iter().map(|text| text.len().next_multiple_of(PAGE)).sum();
     // A text is not cut.
-    let step = texts.iter().map(Vec::len).max().unwrap_or(0).max(Room::STEP);
-    let room = Room { positions, sequences: texts.len(), step };
+    let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(512);
+    let room = Room { positions, sequences: texts.len(), step: Some(longest) };
     let (mut loaded, _) = options.setup.load(&model, &options.threads, room, options.json)?;
     let all: Vec<&[u32]> = texts.iter().map(|text| &text[..]).collect();
     let rows = loaded.embed(&all, pooling).map_err(|e| failed(&e))?;

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use gllm_kernels_std::backend::BackendError;
+use gllm_kernels_std::backend::{AnyBackend, BackendError};
 use gllm_kernels_std::model::Model;
 
 use crate::error::{Failure, Outcome};
 use crate::html::{model_page, Origin};
 use crate::limits::memory::Traffic;
-use crate::limits::Limits;
+use crate::limits::{gpu, Limits};
 use crate::machine::Machine;
 use crate::measure::median;
-use crate::model::{Loaded, Setup};
+use crate::model::{Loaded, Room, Setup};
 use crate::options::{start, threads};
 use crate::output::{print_json, stdout, Page};
 use crate::progress::Progress;
@@ -40,6 +40,9 @@ pub struct Options {
     /// Sequences that generate side by side, comma-separated.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     pub sequences: Vec<usize>,
+    /// Tokens of a prompt in a step, at most. Default: as many as suit what it runs on.
+    #[arg(long, value_name = "N")]
+    pub chunk: Option<usize>,
     /// Threads, comma-separated: numbers or `all`.
     #[arg(long, value_name = "T", value_delimiter = ',', default_value = "1,all")]
     pub threads: Vec<String>,
@@ -59,7 +62,8 @@ pub fn execute(options: &Options) -> Outcome {
     let html = Page::create(options.html.as_deref())?;
     let mut counts = options.threads.iter().map(|t| threads(t)).collect::<Outcome<Vec<usize>>>()?;
     counts.dedup();
-    let lengths = [&options.prompt[..], &options.sequences, &[options.count, options.repeat]].concat();
+    let once = [options.count, options.repeat, options.chunk.unwrap_or(1)];
+    let lengths = [&options.prompt[..], &options.sequences, &once].concat();
     if lengths.contains(&0) {
         let what = "lengths and numbers of sequences and repetitions must not be 0";
         return Err(Failure::Usage(what.to_owned()));
@@ -104,10 +108,11 @@ fn measure(
     let longest = options.prompt.iter().chain(&options.depth).max().copied().unwrap_or(0);
     let most = options.sequences.iter().max().copied().unwrap_or(1);
     progress.step(&format!("loading for {on_threads}"));
-    let room = room(most, longest, options.count);
+    let room = Room { step: options.chunk, ..room(most, longest, options.count) };
     let (mut loaded, load) = options.setup.load(model, &count.to_string(), room, true)?;
     let weights = loaded.weights().bytes();
     report.weight_bytes = weights;
+    let on_gpu = gpu::bandwidth(loaded.backend()).map_err(|e| failed(e.into()))?;
     loaded.forward_mut().profile = true;
     let speed = |phase, [tokens, depth, sequences]: [usize; 3], (time, operations): (f64, Vec<_>)| Speed {
         case: Case { phase, tokens, depth, threads: count },
@@ -135,11 +140,17 @@ fn measure(
             // Before memory is taken to measure its bandwidth.
             report.peak_memory = report.peak_memory.or_else(peak_memory);
             let bytes_per_token = weights / sequences + loaded.cache().bytes_at(depth + options.count / 2);
-            let bandwidth = limits.bandwidth(Traffic::Read, weights, &runtime);
+            let bandwidth = match loaded.backend() {
+                AnyBackend::Cpu(_) => Some(limits.bandwidth(Traffic::Read, weights, &runtime)),
+                _ => on_gpu,
+            };
             let speed = speed(Phase::Generate, [options.count, depth, sequences], timed);
-            let efficiency = speed.tokens_per_second * bytes_per_token as f64 / bandwidth;
-            let memory = MemoryShare { bytes_per_token, bandwidth: bandwidth / 1e9, efficiency };
-            report.rows.push(Speed { memory: Some(memory), ..speed });
+            let memory = bandwidth.map(|bandwidth| MemoryShare {
+                bytes_per_token,
+                bandwidth: bandwidth / 1e9,
+                efficiency: speed.tokens_per_second * bytes_per_token as f64 / bandwidth,
+            });
+            report.rows.push(Speed { memory, ..speed });
         }
     }
     report.peak_memory = report.peak_memory.or_else(peak_memory);
@@ -166,8 +177,11 @@ fn timed(
     let all: f64 = times.iter().sum();
     let mut operations: Vec<(&'static str, f64)> =
         loaded.backend().take_times().into_iter().map(|(name, time)| (name, time.as_secs_f64())).collect();
-    let inside: f64 = operations.iter().map(|(_, time)| time).sum();
-    operations.push(("between steps", (all - inside).max(0.0)));
+    // On GPUs nobody knows.
+    if !operations.is_empty() {
+        let inside: f64 = operations.iter().map(|(_, time)| time).sum();
+        operations.push(("between steps", (all - inside).max(0.0)));
+    }
     for (_, time) in &mut operations {
         *time *= 100.0 / all.max(1e-12);
     }

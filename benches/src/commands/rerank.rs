@@ -162,7 +162,7 @@ pub fn execute(options: &Options) -> Outcome {
     let pages = |text: &Vec<u32>| text.len().next_multiple_of(PAGE) + PAGE;
     let most = texts.iter().map(pages).max().unwrap_or(0) + POSITIONS;
     let positions = texts.iter().map(pages).sum::<usize>().min(most);
-    let room = Room { positions, sequences: texts.len().min(SIDE_BY_SIDE) + 1, step: Room::STEP };
+    let room = Room { positions, sequences: texts.len().min(SIDE_BY_SIDE) + 1, step: None };
     let (mut loaded, load_time) = options.setup.load(&model, &options.threads, room, options.json)?;
 
     let all: Vec<&[u32]> = texts.iter().map(|text| &text[..]).collect();

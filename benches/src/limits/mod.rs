@@ -11,6 +11,7 @@ use crate::arena::Arena;
 use crate::measure::{interleave, seconds};
 
 pub mod compute;
+pub mod gpu;
 pub mod memory;
 
 use compute::{Arithmetic, Peak};

@@ -238,6 +238,12 @@ macro_rules! backends {
                 }
             }
 
+            fn chunk(&self) -> usize {
+                match self {
+                    $($(#[$attribute])* Self::$name(backend) => backend.chunk()),*
+                }
+            }
+
             fn alloc_kv_cache(
                 &self,
                 max_tokens: usize,

@@ -418,6 +418,12 @@ pub trait Backend: Debug {
         options: &CacheOptions,
     ) -> Result<Self::KvCache, BackendError>;
 
+    /// Tokens of a prompt that make a step, unless somebody says otherwise: the more, the less often weights are read for a prompt, and the more memory
+    /// intermediate results take.
+    fn chunk(&self) -> usize {
+        512
+    }
+
     /// A step: continues the topology's sequences with `tokens`, and yields a handle to the logits that are asked for, in the order of tokens.
     ///
     /// # Errors

@@ -121,6 +121,11 @@ impl KvFormat {
         matches!(self, Self::F16 | Self::Bf16 | Self::E4m3)
     }
 
+    /// Whether there are kernels for wide heads on tensor cores.
+    pub(super) const fn is_wide_tiled(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16)
+    }
+
     /// Whether [`Ops::kv_append`] writes it.
     const fn is_appended(self) -> bool {
         !matches!(self, Self::Q8_0)

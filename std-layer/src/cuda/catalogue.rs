@@ -26,7 +26,7 @@ fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     super::gemm::list(to);
     super::gemv::list(to);
     super::decoder::list(to);
-    super::latent::list(to);
+    super::latent::list(capability, to);
     super::experts::list(to);
 }
 

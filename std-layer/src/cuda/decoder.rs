@@ -187,8 +187,9 @@ pub(crate) struct Attend<'a> {
     pub(crate) sinks: Option<View<'a, f32>>,
     /// ALiBi: how much the score of each head falls for each token between a key and the row, whichever comes first; behind the cap.
     pub(crate) slopes: Option<View<'a, f32>>,
-    /// Pieces that the longest sequence has, at least.
+    /// Pieces that the longest sequence has, at least, and tokens of each.
     pub(crate) pieces: usize,
+    pub(crate) piece: usize,
     /// Whether queries and exponentials are rounded to 16 bits, for tensor cores, if there is a kernel for the cache. Rows of a sequence that stand side
     /// by side then share keys and values.
     pub(crate) halves: bool,
@@ -459,7 +460,7 @@ impl Ops {
             table_len: small("numbers of a table", tables.len)?,
             pages: small("pages", shape.pages)?,
             parts: small("pieces", how.pieces)?,
-            piece: small("tokens of a piece", geometry::KV_PIECE)?,
+            piece: small("tokens of a piece", how.piece)?,
             window: small("window", how.window.unwrap_or(0))?,
             ty: type_number(ElementType::F32),
             together: 1,
@@ -490,7 +491,7 @@ impl Ops {
         let mut args = self.attend_args(cache, how, (partial.address(), shape.head_dim))?;
         if shape.head_dim > geometry::NARROW {
             // SAFETY: the arguments were checked.
-            return unsafe { self.wide_attend(stream, shape.format, args) };
+            return unsafe { self.wide_attend(stream, (shape.format, how.halves), args) };
         }
         let sizes = (queries, how.heads, how.pieces);
         let (kernel, geometry, together) = self.decode_kernel(&shape, sizes, how.halves)?;

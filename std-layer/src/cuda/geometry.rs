@@ -228,12 +228,35 @@ pub(crate) fn decode(
     Geometry { grid: [parts, blocks, sequences], threads: 4 * 32, shared }
 }
 
+/// On tensor cores: a block has up to `rows` rows, which are heads of one query or of several, two tiles of 32 rows of the cache, or three if there are more than 16, and of
+/// its rows scores of eight warps, exponentials, and a number.
+pub(crate) fn wide_tiles(
+    (queries, parts): (usize, usize),
+    (heads, kv_heads): (usize, usize),
+    rows: usize,
+) -> Geometry {
+    let blocks = kv_heads * (heads / kv_heads).div_ceil(rows);
+    let tile = 32 * (8 * 64 + 4 * 16) * size_of::<u16>();
+    let tiles = if rows > 16 { 3 } else { 2 };
+    let shared = tiles * tile + rows * (8 * 32 * F32 + (32 + 8) * size_of::<u16>() + F32);
+    Geometry { grid: [parts, blocks, queries], threads: 256, shared }
+}
+
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
 pub(crate) const KV_PIECE: usize = 256;
 
-/// Pieces that a sequence of so many tokens has. The first eight have a fourth of the others' tokens, and the next eight a half.
-pub(crate) fn kv_pieces(tokens: usize) -> usize {
-    match tokens.div_ceil(KV_PIECE / 4) {
+/// Tokens in front of piece `index`, of pieces of `piece` tokens: the first eight have a fourth of them, and the next eight a half.
+pub(crate) fn kv_begin(index: usize, piece: usize) -> usize {
+    match index {
+        0..=8 => index * (piece / 4),
+        9..=16 => (2 * index - 8) * (piece / 4),
+        _ => (4 * index - 40) * (piece / 4),
+    }
+}
+
+/// Pieces of `piece` tokens that a sequence of so many tokens has.
+pub(crate) fn kv_pieces(tokens: usize, piece: usize) -> usize {
+    match tokens.div_ceil(piece / 4) {
         parts @ 0..=8 => parts,
         parts @ 9..=24 => parts.div_ceil(2) + 4,
         parts => parts.div_ceil(4) + 10,

@@ -275,6 +275,11 @@ fn attention() {
         }
         let wide = wide((sequences, parts), (heads, kv_heads), KvCache::WIDE);
         check("wide", wide, [Tiles(parts, 1), Tiles(blocks, 1), Tiles(sequences, 1)]);
+        for rows in [16, 32] {
+            let (group, tiles) = (heads / kv_heads, wide_tiles((sequences, parts), (heads, kv_heads), rows));
+            let axes = [Tiles(parts, 1), Tiles(kv_heads * group.div_ceil(rows), 1), Tiles(sequences, 1)];
+            check_within("wide_tiles", tiles, axes, if rows == 16 { &AMPERE } else { &HOPPER });
+        }
         let rows = latent_rows(sequences, heads, dim);
         check("latent_rows", rows, [Tiles(sequences, 1), Tiles(heads + 8, 8), ONE]);
         check("join", join(sequences * heads, dim), [Tiles(sequences * heads, 1), Tiles(dim, 32), ONE]);
@@ -290,17 +295,12 @@ fn attention() {
     });
 }
 
-/// As many pieces as begin before the last token, by what `piece_begin` of `attention.cuh` says.
+/// As many pieces as begin before the last token, where `kv_begin` says what `piece_begin` of `attention.cuh` does.
 #[test]
 fn pieces() {
-    let part = KV_PIECE / 4;
-    let begin = |p: usize| match p {
-        0..8 => p * part,
-        8..16 => (2 * p - 8) * part,
-        _ => (4 * p - 40) * part,
-    };
-    for tokens in 0..20_000 {
-        let n = kv_pieces(tokens);
+    for (tokens, piece) in (0..20_000).map(|n| (n, KV_PIECE)).chain((0..5000).map(|n| (n, 4 * 640))) {
+        let begin = |p| kv_begin(p, piece);
+        let n = kv_pieces(tokens, piece);
         assert!(begin(n) >= tokens && (n == 0 || begin(n - 1) < tokens), "{tokens} tokens in {n} pieces");
     }
 }

@@ -33,18 +33,17 @@ macro_rules! files {
         /// Kernels for one compute capability.
         #[allow(unused_macros)]
         macro_rules! embedded {
-            ($sm:literal) => {
-                embedded!($sm, $sm)
-            };
-            ($sm:literal, $target:literal) => {
+            ($sm:literal, $archive:literal, $member:literal) => {
                 Embedded {
                     capability: Capability($sm),
-                    cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $target, ".xz"))),*],
+                    member: $member,
+                    cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $archive, ".xz"))),*],
                 }
             };
             (gfx $gfx:literal, $number:literal) => {
                 Embedded {
                     capability: Capability($number),
+                    member: 0,
                     cubins: &[$(
                         include_bytes!(concat!("../rocm/objects/", stringify!($file), ".gfx", $gfx, ".xz"))
                     ),*],
@@ -58,25 +57,27 @@ files! { elementwise rows quant qgemv gemv grouped attention prefill sampling ge
 /// Kernels for one compute capability: they also run on later ones of the same generation; of AMD's on members of its family.
 struct Embedded {
     capability: Capability,
-    /// In the order of [`File::ALL`].
+    /// Which file of each archive is for these GPUs.
+    member: usize,
+    /// Archives, in the order of [`File::ALL`].
     cubins: &'static [&'static [u8]],
 }
 
 static EMBEDDED: &[Embedded] = &[
     #[cfg(feature = "cuda-turing")]
-    embedded!(75),
+    embedded!(75, "75", 0),
     #[cfg(feature = "cuda-ampere")]
-    embedded!(80),
+    embedded!(80, "8x", 1),
     #[cfg(feature = "cuda-ampere")]
-    embedded!(86),
+    embedded!(86, "8x", 0),
     #[cfg(feature = "cuda-ampere")]
-    embedded!(87),
+    embedded!(87, "8x", 2),
     #[cfg(feature = "cuda-hopper")]
-    embedded!(90, "90a"),
+    embedded!(90, "90a", 0),
     #[cfg(feature = "cuda-blackwell")]
-    embedded!(100),
+    embedded!(100, "100", 0),
     #[cfg(feature = "cuda-blackwell")]
-    embedded!(120),
+    embedded!(120, "120", 0),
     #[cfg(feature = "rocm")]
     embedded!(gfx "90a", 0x90a),
     #[cfg(feature = "rocm")]
@@ -154,7 +155,7 @@ impl Loader {
             return Ok(module.clone());
         }
         let packed = self.embedded.cubins.get(file as usize).copied().unwrap_or_default();
-        let module = Module::load(&self.context, &inflate(packed, self.embedded.capability)?)?;
+        let module = Module::load(&self.context, &inflate(packed, self.embedded.member, self.embedded.capability)?)?;
         modules.insert(file, module.clone());
         Ok(module)
     }
@@ -221,9 +222,9 @@ pub struct Cubin {
 #[doc(hidden)]
 pub fn embedded_cubins() -> Result<Vec<Cubin>, CudaError> {
     let mut all = Vec::new();
-    for &Embedded { capability, cubins } in EMBEDDED {
+    for &Embedded { capability, member, cubins } in EMBEDDED {
         for (file, packed) in File::ALL.iter().zip(cubins) {
-            all.push(Cubin { file: file.name(), capability, bytes: inflate(packed, capability)? });
+            all.push(Cubin { file: file.name(), capability, bytes: inflate(packed, member, capability)? });
         }
     }
     Ok(all)

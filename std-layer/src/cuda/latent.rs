@@ -3,7 +3,7 @@
 use super::attention::{DecodeArgs, KvCache, PageTables};
 use super::check::{area, bad, same_len, small};
 use super::decoder::{Attend, Heads, SegmentsArgs, StepRows};
-use super::error::CudaError;
+use super::error::{Capability, CudaError};
 use super::geometry;
 use super::kernels::{File, Name};
 use super::memory::{View, ViewMut};
@@ -37,6 +37,9 @@ pub(crate) struct LatentQueries<'a> {
     pub(crate) first: usize,
     pub(crate) all: usize,
 }
+
+/// Rows that blocks of the kernels for tensor cores have.
+const WIDE_ROWS: [usize; 2] = [16, 32];
 
 impl Ops {
     /// Norms and rotates what is cached of rows, `how.x[1]`, and rotates the last elements of each head of `how.x[0]`, which go to `how.queries`: of each head those of all
@@ -95,7 +98,7 @@ impl Ops {
             next_query: 1,
         };
         // SAFETY: the arguments were checked; lengths, sequences and pages are checked by the kernel.
-        unsafe { self.wide(stream, shape.format, &args) }
+        unsafe { self.wide(stream, (shape.format, how.halves), args) }
     }
 
     /// Attention of heads with more than 256 elements; no caps of scores, and no linear biases.
@@ -105,7 +108,7 @@ impl Ops {
     pub(super) unsafe fn wide_attend(
         &self,
         stream: &Stream,
-        format: KvFormat,
+        format: (KvFormat, bool),
         decode: DecodeArgs,
     ) -> Result<(), CudaError> {
         if decode.cap != 0.0 || decode.slopes != 0 {
@@ -114,21 +117,46 @@ impl Ops {
         let DecodeArgs { heads, dim: rank, .. } = decode;
         let args = WideArgs { decode, turned: 0, rank, turns: 0, next_head: 1, next_query: heads };
         // SAFETY: the caller's contract; lengths, sequences and pages are checked by the kernel.
-        unsafe { self.wide(stream, format, &args) }
+        unsafe { self.wide(stream, format, args) }
     }
 
+    /// With `halves` on tensor cores, if there is a kernel for that.
+    ///
     /// # Safety
     /// The arguments are those of the kernel.
-    unsafe fn wide(&self, stream: &Stream, format: KvFormat, args: &WideArgs) -> Result<(), CudaError> {
+    unsafe fn wide(
+        &self,
+        stream: &Stream,
+        (format, halves): (KvFormat, bool),
+        mut args: WideArgs,
+    ) -> Result<(), CudaError> {
         if format == KvFormat::E4m3 {
             return Err(bad("cache", "one of 16 or 32 bits, or of codes of 8, for wide heads"));
         }
         let DecodeArgs { queries, parts, heads, kv_heads, .. } = args.decode;
-        let [queries, parts, heads, kv_heads] = [queries, parts, heads, kv_heads].map(|n| n as usize);
-        let kernel = (File::attention, Name("attention_wide", format.name(), ""));
-        let geometry = geometry::wide((queries, parts), (heads, kv_heads), KvCache::WIDE);
+        let [blocks, of_heads] = [(queries, parts), (heads, kv_heads)].map(|(m, n)| (m as usize, n as usize));
+        let there = halves && self.capability().multiplies_tiles() && format.is_wide_tiled();
+        let (suffix, geometry) = match self.wide_rows(&args).filter(|_| there) {
+            Some(rows) => {
+                args.decode.together = (rows as u32 / (heads / kv_heads)).max(1);
+                let suffix = if rows == WIDE_ROWS[0] { "r16" } else { "r32" };
+                (suffix, geometry::wide_tiles(blocks, of_heads, rows))
+            }
+            None => ("", geometry::wide(blocks, of_heads, KvCache::WIDE)),
+        };
+        let kernel = (File::attention, Name("attention_wide", format.name(), suffix));
         // SAFETY: the caller's contract.
-        unsafe { self.loader.launch(kernel, stream, geometry, args) }
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+
+    /// Rows of a block of the kernels for tensor cores, if they know such heads: where rows of a sequence stand side by side, or many heads share one of keys, as many as
+    /// find room.
+    fn wide_rows(&self, WideArgs { decode, rank, turns, .. }: &WideArgs) -> Option<usize> {
+        let known = *rank <= 512 && *turns <= 64 && rank.is_multiple_of(8) && turns.is_multiple_of(8);
+        let many = decode.piece as usize > geometry::KV_PIECE || decode.heads / decode.kv_heads > 16;
+        let room = self.context.device().limits.shared as usize;
+        let fits = |&rows: &usize| geometry::wide_tiles((1, 1), (1, 1), rows).shared <= room;
+        known.then(|| WIDE_ROWS.into_iter().take(if many { 2 } else { 1 }).filter(fits).last())?
     }
 
     /// The segments of products with `matrices` matrices, each of which has `rows` rows: `most` in a segment at most.
@@ -154,8 +182,11 @@ impl Ops {
     }
 }
 
-pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+pub(super) fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     for format in KvFormat::ALL.into_iter().filter(|&format| format != KvFormat::E4m3) {
-        to(File::attention, Name("attention_wide", format.name(), ""), size_of::<WideArgs>());
+        let tiled = capability.multiplies_tiles() && format.is_wide_tiled();
+        for suffix in ["", "r16", "r32"].into_iter().take(if tiled { 3 } else { 1 }) {
+            to(File::attention, Name("attention_wide", format.name(), suffix), size_of::<WideArgs>());
+        }
     }
 }

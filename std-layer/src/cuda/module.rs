@@ -136,9 +136,23 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Unpacks an embedded cubin.
-pub(super) fn inflate(mut packed: &[u8], capability: Capability) -> Result<Vec<u8>, CudaError> {
-    let mut cubin = Vec::new();
-    lzma_rs::xz_decompress(&mut packed, &mut cubin).map_err(|_| CudaError::DamagedKernels { capability })?;
-    Ok(cubin)
+/// Unpacks a file of an embedded archive, which has of each its length, in 4 bytes, and itself.
+pub(crate) fn inflate(
+    mut packed: &[u8],
+    member: usize,
+    capability: Capability,
+) -> Result<Vec<u8>, CudaError> {
+    let mut archive = Vec::new();
+    let damaged = || CudaError::DamagedKernels { capability };
+    lzma_rs::xz_decompress(&mut packed, &mut archive).map_err(|_| damaged())?;
+    let mut rest = &archive[..];
+    for before in (0..=member).rev() {
+        let (length, files) = rest.split_first_chunk().ok_or_else(damaged)?;
+        let (file, behind) = files.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
+        if before == 0 {
+            return Ok(file.to_vec());
+        }
+        rest = behind;
+    }
+    Err(damaged())
 }

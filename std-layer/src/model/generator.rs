@@ -20,14 +20,14 @@ pub struct Options {
     pub cache: CacheOptions,
     /// How steps compute.
     pub forward: ForwardConfig,
-    /// Tokens of a prompt in a step, at most.
-    pub chunk: usize,
+    /// Tokens of a prompt in a step, at most; `None`: as many as suit the backend ([`Backend::chunk`]).
+    pub chunk: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (cache, forward) = (CacheOptions::default(), ForwardConfig::default());
-        Self { max_tokens: None, cache, forward, chunk: 512 }
+        Self { max_tokens: None, cache, forward, chunk: None }
     }
 }
 
@@ -90,6 +90,8 @@ pub struct Generator<B: Backend> {
     weights: B::Weights,
     kv: B::KvCache,
     pub(super) options: Options,
+    /// Tokens of a prompt in a step, at most.
+    pub(super) chunk: usize,
     stop_tokens: Vec<u32>,
     /// Logits of a token.
     pub(super) width: usize,
@@ -125,13 +127,13 @@ impl<B: Backend> Generator<B> {
         let on_host = model.weights()?;
         let dense = Dense::new(&on_host.dense).map_err(BackendError::from)?;
         let weights = backend.upload_generator_weights(config, &on_host, progress)?;
-        let chunk = options.chunk.max(1);
+        let chunk = options.chunk.unwrap_or_else(|| backend.chunk()).max(1);
         let cache = CacheOptions { step_tokens: options.cache.step_tokens.max(chunk), ..options.cache };
-        let options = Options { cache, chunk, ..options };
+        let options = Options { cache, ..options };
         let kv = backend.alloc_kv_cache(max_tokens, config, &options.cache)?;
         let (width, context) = (config.logits(), config.context);
         let (stop_tokens, classifier) = (config.stop_tokens.clone(), config.classifier.clone());
-        Ok(Self { backend, weights, kv, options, stop_tokens, width, context, classifier, dense })
+        Ok(Self { backend, weights, kv, options, chunk, stop_tokens, width, context, classifier, dense })
     }
 
     /// The backend.
@@ -243,7 +245,7 @@ impl<B: Backend> Generator<B> {
     ) -> Result<B::Logits, BackendError> {
         let mut rest = tokens;
         loop {
-            let (chunk, behind) = rest.split_at(rest.len().min(self.options.chunk));
+            let (chunk, behind) = rest.split_at(rest.len().min(self.chunk));
             let wanted = match outputs {
                 Outputs::Last if !behind.is_empty() => Outputs::None,
                 outputs => outputs,
@@ -274,7 +276,7 @@ impl<B: Backend> Generator<B> {
         (tokens, width): (&[u32], usize),
         of: impl Fn(&B, &B::Logits, Range<usize>) -> Result<Vec<f32>, BackendError>,
     ) -> Result<Vec<f32>, BackendError> {
-        let (sequence, chunk) = (self.create(), self.options.chunk);
+        let (sequence, chunk) = (self.create(), self.chunk);
         let mut all = Vec::with_capacity(tokens.len() * width);
         let result = (0..tokens.len()).step_by(chunk).try_for_each(|first| {
             let these = first..tokens.len().min(first + chunk);
@@ -309,7 +311,7 @@ impl<B: Backend> Generator<B> {
     /// # Errors
     /// The backend's; `Tokens` if a text is empty, or longer than a step.
     pub fn embed(&mut self, texts: &[&[u32]], pooling: Pooling) -> Result<Vec<Vec<f32>>, BackendError> {
-        let most = self.options.chunk;
+        let most = self.chunk;
         if let Some(text) = texts.iter().find(|text| text.is_empty() || text.len() > most) {
             let what =
                 format!("a text of {} tokens: there must be 1 to {most}, the tokens of a step", text.len());

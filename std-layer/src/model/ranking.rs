@@ -84,7 +84,7 @@ impl<B: Backend> Generator<B> {
         answers: Option<[u32; 2]>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<f32>, BackendError> {
-        let (size, chunk) = (self.pages().page_tokens(), self.options.chunk);
+        let (size, chunk) = (self.pages().page_tokens(), self.chunk);
         let mut base = None;
         if shared > 0 {
             let sequence = self.create();

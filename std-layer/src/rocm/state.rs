@@ -177,8 +177,7 @@ impl Hsa {
         }
         let family = member_of(device.gfx).ok_or(INVALID)?.family;
         let packed = MEMORY.iter().find(|m| m.0 == family).ok_or(INVALID)?.1;
-        let mut image = Vec::new();
-        lzma_rs::xz_decompress(&mut &*packed, &mut image).map_err(|_| INVALID)?;
+        let image = inflate(packed, 0, Capability(family)).map_err(|_| INVALID)?;
         let module = self.load(device, &image).map_err(|e| code(Err(e)))?;
         let kernel = |name| self.kernel(device, module.executable, name).map_err(|e| code(Err(e)));
         let both = [kernel(c"memory_copy")?, kernel(c"memory_fill")?];

@@ -161,7 +161,7 @@ pub fn main(copy: f64) -> Outcome {
         let model = model(recipe)?;
         let cache = CacheOptions { sequences: 64, ..CacheOptions::default() };
         let options =
-            Options { max_tokens: Some(16384), cache, forward: ForwardConfig::default(), chunk: 512 };
+            Options { max_tokens: Some(16384), cache, forward: ForwardConfig::default(), chunk: None };
         let begin = Instant::now();
         let backend = CudaBackend::with_context(context()).map_err(text)?;
         let mut g = Generator::new(backend, &model, options).map_err(text)?;

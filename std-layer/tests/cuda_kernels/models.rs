@@ -79,7 +79,7 @@ fn exact_logits(tiny: Tiny, turn: usize) -> Outcome {
     let tokens = tokens(40, tiny.vocabulary);
     let want = on_cpu(&model)?.logits(&tokens).map_err(text)?;
     for chunk in in_turn([512, 7], turn) {
-        let got = on_gpu(&model, Options { chunk, ..exact() })?.logits(&tokens).map_err(text)?;
+        let got = on_gpu(&model, Options { chunk: Some(chunk), ..exact() })?.logits(&tokens).map_err(text)?;
         same(&format!("{tiny:?}, chunks of {chunk}"), &want, &got)?;
     }
     Ok(())
@@ -100,7 +100,7 @@ fn fast_path(tiny: Tiny, turn: usize) -> Outcome {
     let want = on_cpu(&model)?.logits(&tokens).map_err(text)?;
     for (kind, chunk) in in_turn([(KvType::F16, 512), (KvType::Bf16, 9), (KvType::F32, 64)], turn) {
         let cache = CacheOptions { kind, ..CacheOptions::default() };
-        let options = Options { cache, chunk, max_tokens: Some(256), ..Options::default() };
+        let options = Options { cache, chunk: Some(chunk), max_tokens: Some(256), ..Options::default() };
         let got = on_gpu(&model, options)?.logits(&tokens).map_err(text)?;
         let mean = divergence(&want, &got, tiny.logits());
         // Not `mean >= 4e-3`: NaN is never near.
@@ -117,7 +117,7 @@ fn log_probabilities(name: &'static str) -> Outcome {
     let tiny = Tiny { layers: 1, ..Tiny::new(name, Some(QuantFormat::Q8_0)) };
     let model = tiny.open();
     let tokens = tokens(40, tiny.vocabulary);
-    let mut g = on_gpu(&model, Options { chunk: 13, ..exact() })?;
+    let mut g = on_gpu(&model, Options { chunk: Some(13), ..exact() })?;
     let logits = g.logits(&tokens).map_err(text)?;
     let got = g.log_probabilities(&tokens).map_err(text)?;
     if got.len() != tokens.len() - 1 {
@@ -153,7 +153,7 @@ fn scores(tiny: Tiny) -> Outcome {
     let texts = [0, 1, 2, 3].map(|i| &texts[i][..]);
     let want = on_cpu(&model)?.rank(&texts, None, &mut |_| ()).map_err(text)?;
     for (chunk, sequences) in [(512, 8), (30, 3)] {
-        let options = Options { chunk, cache: CacheOptions { sequences, ..exact().cache }, ..exact() };
+        let options = Options { chunk: Some(chunk), cache: CacheOptions { sequences, ..exact().cache }, ..exact() };
         let got = on_gpu(&model, options)?.rank(&texts, None, &mut |_| ()).map_err(text)?;
         same(&format!("{tiny:?}, {sequences} sequences"), &want, &got)?;
     }
@@ -246,7 +246,7 @@ fn many_rows_of_an_expert(format: Option<QuantFormat>) -> Outcome {
         let model = tiny.open();
         let tokens = tokens(300, tiny.vocabulary);
         let want = on_cpu(&model)?.logits(&tokens).map_err(text)?;
-        let options = |how: Options| Options { chunk, max_tokens: Some(512), ..how };
+        let options = |how: Options| Options { chunk: Some(chunk), max_tokens: Some(512), ..how };
         let exact = on_gpu(&model, options(exact()))?.logits(&tokens).map_err(text)?;
         same(&format!("{tiny:?}, chunks of {chunk}"), &want, &exact)?;
         let fast = on_gpu(&model, options(Options::default()))?.logits(&tokens).map_err(text)?;
@@ -275,7 +275,7 @@ fn embeddings(tiny: Tiny) -> Outcome {
     let model = tiny.open();
     let all = tokens(60, tiny.vocabulary);
     let texts = [&all[..17], &all[5..6], &all[20..60]];
-    let (mut cpu, mut gpu) = (on_cpu(&model)?, on_gpu(&model, Options { chunk: 50, ..exact() })?);
+    let (mut cpu, mut gpu) = (on_cpu(&model)?, on_gpu(&model, Options { chunk: Some(50), ..exact() })?);
     let mut fast = on_gpu(&model, Options { max_tokens: Some(256), ..Options::default() })?;
     for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
         let want = cpu.embed(&texts, pooling).map_err(text)?;
@@ -315,7 +315,7 @@ fn cache_of_codes(tiny: Tiny) -> Outcome {
     let model = tiny.open();
     let tokens = tokens(70, tiny.vocabulary);
     let cache = CacheOptions { kind: KvType::Q8_0, ..CacheOptions::default() };
-    let options = Options { cache, chunk: 40, max_tokens: Some(256), ..exact() };
+    let options = Options { cache, chunk: Some(40), max_tokens: Some(256), ..exact() };
     let cpu =
         Generator::new(CpuBackend::new(2).map_err(text)?, &model, options).map_err(text)?.logits(&tokens);
     let want = cpu.map_err(text)?;

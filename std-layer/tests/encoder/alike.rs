@@ -204,7 +204,7 @@ pub const OWN: [(Small, &[(&str, Change)]); 3] =
 /// Logits, texts in parts and texts that are too long are refused, and so are embeddings of positions in decoders.
 pub fn refusals<B: Backend>(backend: impl Fn() -> Result<B, String>) -> Outcome {
     let model = Small::BERT.open();
-    let mut g = Generator::new(backend()?, &model, Options { chunk: 700, ..exact() }).map_err(text)?;
+    let mut g = Generator::new(backend()?, &model, Options { chunk: Some(700), ..exact() }).map_err(text)?;
     let refused = |result: Result<(), BackendError>, of: &str| match result {
         Err(BackendError::Unsupported(why) | BackendError::Tokens(why)) if why.contains(of) => Ok(()),
         other => Err(format!("{other:?} instead of \"{of}\"")),

@@ -82,7 +82,7 @@ fn small_buffers(adapter: &WgpuAdapter, tiny: Tiny, bytes: u64) {
     let model = tiny.open();
     let tokens = tokens(70, tiny.vocabulary);
     let cache = CacheOptions { page_tokens: 16, ..options().cache };
-    let options = Options { max_tokens: Some(80), chunk: 40, cache, ..options() };
+    let options = Options { max_tokens: Some(80), chunk: Some(40), cache, ..options() };
     let logits = |bytes: u64| {
         let backend = WgpuBackend::with_largest(adapter, bytes)?;
         let mut g = Generator::new(backend, &model, options).map_err(|e| match e {

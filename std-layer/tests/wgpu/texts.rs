@@ -18,7 +18,7 @@ fn texts_become_rows() {
         let texts = [&all[..17], &all[5..6], &all[20..60], &all[1..2]];
         for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
             let Some(backend) = backend() else { return };
-            let mut g = Generator::new(backend, &model, Options { chunk: 50, ..options() }).unwrap();
+            let mut g = Generator::new(backend, &model, Options { chunk: Some(50), ..options() }).unwrap();
             let rows = g.embed(&texts, pooling).unwrap();
             let mut cpu = Generator::new(CpuBackend::new(2).unwrap(), &model, options()).unwrap();
             let of_cpu = cpu.embed(&texts, pooling).unwrap();

@@ -13,7 +13,7 @@ use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
 use crate::cuda::decoder::NO_SEQUENCE;
-use crate::cuda::geometry::kv_pieces;
+use crate::cuda::geometry::{kv_pieces, KV_PIECE};
 use crate::cuda::{
     Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
     Stream, View,
@@ -533,7 +533,7 @@ pub(super) fn head_room(dim: usize) -> usize {
 
 /// Pieces of attention that a sequence of so many positions has, rounded up so that few recordings serve all lengths.
 pub(super) fn pieces(positions: usize) -> usize {
-    kv_pieces(positions).max(4).next_power_of_two()
+    kv_pieces(positions, KV_PIECE).max(4).next_power_of_two()
 }
 
 impl Sequences for CudaKvCache {

@@ -136,8 +136,9 @@ impl<'a> Lowering<'a> {
         let tensors = weights.tensors.latent(layer).ok_or_else(missing)?;
         let (heads, all) = (config.heads, rows.rows);
         let width = heads * of.rank;
-        let part = (ATTENTION_ELEMENTS / width).clamp(1, all);
-        self.size(Place::Partial, Ops::partial_len(part, heads, rows.pieces, of.rank)?, 4);
+        let (pieces, piece) = rows.wide_pieces();
+        let part = (ATTENTION_ELEMENTS * rows.pieces / pieces / width).clamp(1, all);
+        self.size(Place::Partial, Ops::partial_len(part, heads, pieces, of.rank)?, 4);
         self.size(Place::Mixed, all * width, 4);
         let uses = [
             (Place::Absorbed, Access::Read),
@@ -159,12 +160,13 @@ impl<'a> Lowering<'a> {
                     cap: None,
                     sinks: None,
                     slopes: None,
-                    pieces: rows.pieces,
-                    halves: false,
+                    pieces,
+                    piece,
+                    halves: !rows.exact,
                     queries,
                 };
                 let of_queries = LatentQueries { turned, rank: of.rank, turns: of.rotated, first, all };
-                let len = Ops::partial_len(some.len(), heads, rows.pieces, of.rank)?;
+                let len = Ops::partial_len(some.len(), heads, pieces, of.rank)?;
                 let mut room = memory.floats(layout, Place::Partial, 0, len)?;
                 let cache = (memory.layers[layer].kv()?, tables);
                 gpu.ops.latent_attend(&gpu.stream, cache, &how, of_queries, room.reborrow())?;

@@ -41,6 +41,9 @@ use step::Lowering;
 pub use weights::CudaWeights;
 use weights::Stored;
 
+/// Bytes of memory for each token of a prompt's step: intermediate results of a token take a small part of that.
+const MEMORY_FOR_TOKEN: usize = 16 << 20;
+
 /// Where everything is queued.
 #[derive(Debug)]
 struct Gpu {
@@ -484,6 +487,12 @@ impl<P: Platform> Backend for GpuBackend<P> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaWeights, BackendError> {
         weights::upload(&self.gpu.stream, config, weights, progress)
+    }
+
+    /// A power of two: from 512, whatever memory there is, to 4096, from 64 GiB on.
+    fn chunk(&self) -> usize {
+        let most = self.context().device().memory() / MEMORY_FOR_TOKEN;
+        1 << most.clamp(512, 4096).ilog2()
     }
 
     fn alloc_kv_cache(

@@ -11,6 +11,7 @@ use super::weights::{Matrix, Product, Storage, Stored};
 use super::{Gpu, Rows, RunRows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads, Take};
+use crate::cuda::geometry::{kv_begin, kv_pieces, KV_PIECE};
 use crate::cuda::linear::{GateKind, Gates};
 use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
 use crate::model::{Config, KvHeads, Norm, Pooling, Recurrence};
@@ -242,8 +243,14 @@ impl<'a> Lowering<'a> {
         let ways = rows.ways(config, dim);
         let tensor = ways.iter().any(|(_, way)| matches!(way, Way::Run(_)));
         let at_once = rows.rows <= ATTENTION_ROWS && !tensor && !config.attention_gates;
-        let part = rows.rows.min(ATTENTION_ROWS);
-        self.size(Place::Partial, Ops::partial_len(part, heads, rows.pieces, dim)?, 4);
+        let (pieces, piece) = match dim > Prefill::MOST {
+            true => rows.wide_pieces(),
+            false => (rows.pieces, KV_PIECE),
+        };
+        // As many find room with fewer pieces.
+        let most = ATTENTION_ROWS * rows.pieces / pieces;
+        let part = rows.rows.min(most);
+        self.size(Place::Partial, Ops::partial_len(part, heads, pieces, dim)?, 4);
         let mut uses = vec![(Place::Queries, Access::Read), (Place::Partial, Access::Write), inputs, half];
         if !at_once {
             self.size(Place::Mixed, rows.rows * width, 4);
@@ -269,7 +276,8 @@ impl<'a> Lowering<'a> {
                     cap,
                     sinks,
                     slopes,
-                    pieces: rows.pieces,
+                    pieces,
+                    piece,
                     halves,
                     queries: queries.into_view(),
                 })
@@ -277,7 +285,7 @@ impl<'a> Lowering<'a> {
             // What pieces give some of the rows that have room for that together.
             let partial = |memory: &Memory<'a>, of: Range<usize>| {
                 let [from, len] =
-                    [of.start, of.len()].map(|count| Ops::partial_len(count, heads, rows.pieces, dim));
+                    [of.start, of.len()].map(|count| Ops::partial_len(count, heads, pieces, dim));
                 memory.floats(layout, Place::Partial, from?, len?)
             };
             if at_once {
@@ -293,8 +301,8 @@ impl<'a> Lowering<'a> {
             }
             for (of, way) in &ways {
                 let Way::Run(run) = way else {
-                    for from in of.clone().step_by(ATTENTION_ROWS) {
-                        let some = from..of.end.min(from + ATTENTION_ROWS);
+                    for from in of.clone().step_by(most) {
+                        let some = from..of.end.min(from + most);
                         let how = attend(memory, some.clone(), matches!(way, Way::Tiles))?;
                         let mut room = partial(memory, 0..some.len())?;
                         let cache = (memory.layers[keys_of].kv()?, tables);
@@ -393,6 +401,17 @@ impl<'a> Lowering<'a> {
 }
 
 impl Rows {
+    /// Pieces of attention of wide heads, and tokens of each: of many rows blocks are enough with two pieces, if sums may depend on how many rows there are.
+    pub(super) fn wide_pieces(&self) -> (usize, usize) {
+        if self.exact || self.rows <= ATTENTION_ROWS {
+            return (self.pieces, KV_PIECE);
+        }
+        let tokens = kv_begin(self.pieces, KV_PIECE);
+        // The first pieces have a fourth of the others' tokens.
+        let piece = 4 * tokens.div_ceil(2);
+        (kv_pieces(tokens, piece), piece)
+    }
+
     /// How attention of rows goes, neighbours that go one way together. A run goes its own way, whatever else is in the step: numbers of 16 bits are for fast
     /// paths, whose caches have as many.
     fn ways(&self, config: &Config, dim: usize) -> Vec<(Range<usize>, Way<'_>)> {

@@ -2,7 +2,7 @@
 //
 // A page has PAGE tokens; of one it holds for each KV head the keys of all its tokens, then (in an array of their own) the values: element
 // ((page * kv_heads + head) * page_tokens + token) * dim + i. `tables` has for each sequence the numbers of its pages.
-#include "together.cuh"
+#include "attention_wide.cuh"
 
 DEVICE f32 to_f32(e4m3 x) {
     // The same bits where an exponent means 2^-120 of what it meant.
@@ -307,16 +307,6 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
     }
 };
 
-struct WideArgs {
-    // `dim` elements of a cached row, and the first `rank` elements of queries. Without values they are of one head, and the first `rank` elements of a row are its
-    // value, too.
-    DecodeArgs decode;
-    // The `turns` elements behind those of queries.
-    const f32* turned;
-    // How far the next head of a query, and the next query of a head, are behind it.
-    u32 rank, turns, next_head, next_query;
-};
-
 // Heads of more than 256 elements, and latent attention. A block has a part of the tokens and 16 heads of a query that share a KV head, a warp two of them: a
 // lane has each 32nd number of their queries and of their sums. All warps read rows from shared memory, keys and then values, 16 at a time.
 template <class C> struct Wide {
@@ -474,6 +464,11 @@ WIDE(q8_0)
 #ifdef MULTIPLIES_TILES
 #define TOGETHER(T, DIM) \
     KERNEL_EARLY(attention_decode_##T##_d##DIM, DecodeArgs, 64) { Together<T, DIM>::run(a); }
+#define WIDE_TILES(T) \
+    KERNEL_EARLY(attention_wide_##T##_r16, WideArgs, 256) { WideTiles<T, 16, 2>::run(a); } \
+    KERNEL_EARLY(attention_wide_##T##_r32, WideArgs, 256) { WideTiles<T, 32, 3>::run(a); }
+WIDE_TILES(f16)
+WIDE_TILES(bf16)
 TOGETHER(f16, 64)
 TOGETHER(f16, 128)
 TOGETHER(bf16, 64)

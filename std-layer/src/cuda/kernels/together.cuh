@@ -13,6 +13,20 @@
 // How many of the lowest bits are 1, up to the first 0.
 DEVICE u32 ones(u32 bits) { return bits_set(bits & ~(bits + 1)); }
 
+// The queries of a block from `query` on: none if another block has them. A run of queries of a sequence is divided from its first one on.
+DEVICE u32 queries_of(const DecodeArgs& a, u32 query) {
+    if (a.together < 2 || !a.sequences) return 1;
+    u32 before = 0, same;
+    do {
+        const u32 at = before + lane();
+        same = ones(lanes_of(at < query && a.sequences[query - 1 - at] == a.sequences[query]));
+        before += same;
+    } while (same == WARP);
+    if (before % a.together) return 0;
+    const u32 at = query + lane();
+    return least(a.together, ones(lanes_of(at < a.queries && a.sequences[at] == a.sequences[query])));
+}
+
 // A block has a tile of up to 16 rows, each a head of a query, and a part of the tokens. A warp takes 16 tokens at a time, a batch; its own part of shared
 // memory has room for STAGES of them, of which one is multiplied while others arrive. Sums of lane 4 g + t are those of rows g and g + 8.
 template <class C, u32 DIM> struct Together : Turns<C, true> {
@@ -192,20 +206,6 @@ template <class C, u32 DIM> struct Together : Turns<C, true> {
                 }
             if (lane() % 4 == 0) to[a.dim] = top[h], to[a.dim + 1] = total;
         }
-    }
-
-    // The queries of the block: none if another block has them. A run of queries of a sequence is divided from its first one on.
-    static DEVICE u32 queries_of(const DecodeArgs& a, u32 query) {
-        if (a.together < 2 || !a.sequences) return 1;
-        u32 before = 0, same;
-        do {
-            const u32 at = before + lane();
-            same = ones(lanes_of(at < query && a.sequences[query - 1 - at] == a.sequences[query]));
-            before += same;
-        } while (same == WARP);
-        if (before % a.together) return 0;
-        const u32 at = query + lane();
-        return least(a.together, ones(lanes_of(at < a.queries && a.sequences[at] == a.sequences[query])));
     }
 
     static DEVICE void run(const DecodeArgs& a) {
