@@ -120,11 +120,7 @@ pub struct Speeds {
 pub fn room(sequences: usize, longest: usize, count: usize) -> Room {
     let pages = 3 * CacheOptions::default().page_tokens;
     let each = longest.max(1).saturating_add(count).saturating_add(pages);
-    Room {
-        positions: sequences.saturating_mul(each),
-        sequences: sequences.saturating_mul(2),
-        step: None,
-    }
+    Room { positions: sequences.saturating_mul(each), sequences: sequences.saturating_mul(2), step: None }
 }
 
 /// Reads a prompt, and returns what that took.

@@ -94,8 +94,11 @@ fn scores_are_the_cpus() {
         let want = cpu.rank(&texts, None, &mut |_| ()).unwrap();
         for (chunk, sequences) in [(512, 8), (30, 3)] {
             let Some(backend) = backend() else { return };
-            let options =
-                Options { chunk: Some(chunk), cache: CacheOptions { sequences, ..options().cache }, ..options() };
+            let options = Options {
+                chunk: Some(chunk),
+                cache: CacheOptions { sequences, ..options().cache },
+                ..options()
+            };
             let got = Generator::new(backend, &model, options).unwrap().rank(&texts, None, &mut |_| ());
             for (want, got) in want.iter().zip(got.unwrap()) {
                 assert!((want - got).abs() <= 3e-5, "{tiny:?}: {got} instead of {want}");

@@ -295,7 +295,7 @@ pub struct Decode<'a> {
 }
 
 /// Rows of a tile of tensor cores: heads of queries.
-const TILE_ROWS: usize = 16;
+pub(super) const TILE_ROWS: usize = 16;
 /// The sizes of heads that kernels for tensor cores are compiled for; others take the next larger one.
 const TILE_DIMS: [(usize, &str); 2] = [(64, "d64"), (128, "d128")];
 
@@ -322,7 +322,7 @@ impl DecodeRoom {
 
 impl Ops {
     /// The dimensions and the name of the kernel that attends to such a cache on tensor cores, if there is one: it reads 16 bytes of a row at a time.
-    fn tile_dim(&self, shape: &KvShape) -> Option<(usize, &'static str)> {
+    pub(super) fn tile_dim(&self, shape: &KvShape) -> Option<(usize, &'static str)> {
         let there = self.loader.capability().multiplies_tiles() && shape.format.has_tiles();
         let whole = (shape.head_dim * shape.format.bytes()).is_multiple_of(16);
         TILE_DIMS.iter().copied().find(|d| there && whole && d.0 >= shape.head_dim)

@@ -489,7 +489,10 @@ impl Ops {
         self.here(partial.context())?;
         same_len("queries", how.queries.len(), area("elements", &[queries, how.heads, shape.head_dim])?)?;
         let mut args = self.attend_args(cache, how, (partial.address(), shape.head_dim))?;
-        if shape.head_dim > geometry::NARROW {
+        // On tensor cores there are kernels for narrow heads up to some size, and for wide ones.
+        let few = self.tile_dim(&shape).is_none() && how.cap.is_none() && how.slopes.is_none();
+        let tiled = how.halves && few && self.wide_tiles(shape.format, (shape.head_dim, 0)).is_some();
+        if shape.head_dim > geometry::NARROW || tiled {
             // SAFETY: the arguments were checked.
             return unsafe { self.wide_attend(stream, (shape.format, how.halves), args) };
         }

@@ -228,17 +228,16 @@ pub(crate) fn decode(
     Geometry { grid: [parts, blocks, sequences], threads: 4 * 32, shared }
 }
 
-/// On tensor cores: a block has up to `rows` rows, which are heads of one query or of several, two tiles of 32 rows of the cache, or three if there are more than 16, and of
-/// its rows scores of eight warps, exponentials, and a number.
+/// On tensor cores: a block has up to 16 rows, which are heads of one query or of several, two tiles of `columns` of 32 rows of the cache, with room for 64 that turn if it
+/// is the kernel for most, and of its own rows scores of eight warps, exponentials, and a number.
 pub(crate) fn wide_tiles(
     (queries, parts): (usize, usize),
     (heads, kv_heads): (usize, usize),
-    rows: usize,
+    columns: usize,
 ) -> Geometry {
-    let blocks = kv_heads * (heads / kv_heads).div_ceil(rows);
-    let tile = 32 * (8 * 64 + 4 * 16) * size_of::<u16>();
-    let tiles = if rows > 16 { 3 } else { 2 };
-    let shared = tiles * tile + rows * (8 * 32 * F32 + (32 + 8) * size_of::<u16>() + F32);
+    let blocks = kv_heads * (heads / kv_heads).div_ceil(16);
+    let tile = 32 * (columns + if columns > 256 { 64 } else { 0 }) * size_of::<u16>();
+    let shared = 2 * tile + 16 * (8 * 32 * F32 + (32 + 8) * size_of::<u16>() + F32);
     Geometry { grid: [parts, blocks, queries], threads: 256, shared }
 }
 

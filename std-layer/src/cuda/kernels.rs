@@ -155,7 +155,8 @@ impl Loader {
             return Ok(module.clone());
         }
         let packed = self.embedded.cubins.get(file as usize).copied().unwrap_or_default();
-        let module = Module::load(&self.context, &inflate(packed, self.embedded.member, self.embedded.capability)?)?;
+        let module =
+            Module::load(&self.context, &inflate(packed, self.embedded.member, self.embedded.capability)?)?;
         modules.insert(file, module.clone());
         Ok(module)
     }

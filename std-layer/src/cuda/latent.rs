@@ -1,6 +1,6 @@
 //! Latent attention, whose rows are keys and values at once, in a cache without values; and attention of wide heads, which the same kernels compute.
 
-use super::attention::{DecodeArgs, KvCache, PageTables};
+use super::attention::{DecodeArgs, KvCache, PageTables, TILE_ROWS};
 use super::check::{area, bad, same_len, small};
 use super::decoder::{Attend, Heads, SegmentsArgs, StepRows};
 use super::error::{Capability, CudaError};
@@ -38,8 +38,17 @@ pub(crate) struct LatentQueries<'a> {
     pub(crate) all: usize,
 }
 
-/// Rows that blocks of the kernels for tensor cores have.
-const WIDE_ROWS: [usize; 2] = [16, 32];
+/// A kernel for tensor cores: columns of its warps together, those behind them that turn, and what its name ends with.
+struct WideTiles {
+    columns: usize,
+    turns: usize,
+    suffix: &'static str,
+}
+
+const WIDE_TILES: [WideTiles; 2] = [
+    WideTiles { columns: 256, turns: 0, suffix: "d256" },
+    WideTiles { columns: 512, turns: 64, suffix: "d512" },
+];
 
 impl Ops {
     /// Norms and rotates what is cached of rows, `how.x[1]`, and rotates the last elements of each head of `how.x[0]`, which go to `how.queries`: of each head those of all
@@ -135,12 +144,11 @@ impl Ops {
         }
         let DecodeArgs { queries, parts, heads, kv_heads, .. } = args.decode;
         let [blocks, of_heads] = [(queries, parts), (heads, kv_heads)].map(|(m, n)| (m as usize, n as usize));
-        let there = halves && self.capability().multiplies_tiles() && format.is_wide_tiled();
-        let (suffix, geometry) = match self.wide_rows(&args).filter(|_| there) {
-            Some(rows) => {
-                args.decode.together = (rows as u32 / (heads / kv_heads)).max(1);
-                let suffix = if rows == WIDE_ROWS[0] { "r16" } else { "r32" };
-                (suffix, geometry::wide_tiles(blocks, of_heads, rows))
+        let elements = (args.rank as usize, args.turns as usize);
+        let (suffix, geometry) = match self.wide_tiles(format, elements).filter(|_| halves) {
+            Some((columns, suffix)) => {
+                args.decode.together = (TILE_ROWS as u32 / (heads / kv_heads)).max(1);
+                (suffix, geometry::wide_tiles(blocks, of_heads, columns))
             }
             None => ("", geometry::wide(blocks, of_heads, KvCache::WIDE)),
         };
@@ -149,14 +157,16 @@ impl Ops {
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// Rows of a block of the kernels for tensor cores, if they know such heads: where rows of a sequence stand side by side, or many heads share one of keys, as many as
-    /// find room.
-    fn wide_rows(&self, WideArgs { decode, rank, turns, .. }: &WideArgs) -> Option<usize> {
-        let known = *rank <= 512 && *turns <= 64 && rank.is_multiple_of(8) && turns.is_multiple_of(8);
-        let many = decode.piece as usize > geometry::KV_PIECE || decode.heads / decode.kv_heads > 16;
-        let room = self.context.device().limits.shared as usize;
-        let fits = |&rows: &usize| geometry::wide_tiles((1, 1), (1, 1), rows).shared <= room;
-        known.then(|| WIDE_ROWS.into_iter().take(if many { 2 } else { 1 }).filter(fits).last())?
+    /// The columns and the name of the kernel that attends on tensor cores with so many elements of a head, and so many behind them that turn, if there is one.
+    pub(super) fn wide_tiles(
+        &self,
+        format: KvFormat,
+        (rank, turns): (usize, usize),
+    ) -> Option<(usize, &'static str)> {
+        let there = self.capability().multiplies_tiles() && format.is_wide_tiled();
+        let whole = there && rank.is_multiple_of(8) && turns.is_multiple_of(8);
+        let fits = |of: &&WideTiles| of.columns >= rank && of.turns >= turns;
+        WIDE_TILES.iter().filter(|_| whole).find(fits).map(|of| (of.columns, of.suffix))
     }
 
     /// The segments of products with `matrices` matrices, each of which has `rows` rows: `most` in a segment at most.
@@ -184,9 +194,9 @@ impl Ops {
 
 pub(super) fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     for format in KvFormat::ALL.into_iter().filter(|&format| format != KvFormat::E4m3) {
-        let tiled = capability.multiplies_tiles() && format.is_wide_tiled();
-        for suffix in ["", "r16", "r32"].into_iter().take(if tiled { 3 } else { 1 }) {
-            to(File::attention, Name("attention_wide", format.name(), suffix), size_of::<WideArgs>());
+        to(File::attention, Name("attention_wide", format.name(), ""), size_of::<WideArgs>());
+        for of in WIDE_TILES.iter().filter(|_| capability.multiplies_tiles() && format.is_wide_tiled()) {
+            to(File::attention, Name("attention_wide", format.name(), of.suffix), size_of::<WideArgs>());
         }
     }
 }

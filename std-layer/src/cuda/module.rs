@@ -148,7 +148,8 @@ pub(crate) fn inflate(
     let mut rest = &archive[..];
     for before in (0..=member).rev() {
         let (length, files) = rest.split_first_chunk().ok_or_else(damaged)?;
-        let (file, behind) = files.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
+        let (file, behind) =
+            files.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
         if before == 0 {
             return Ok(file.to_vec());
         }

@@ -153,7 +153,8 @@ fn scores(tiny: Tiny) -> Outcome {
     let texts = [0, 1, 2, 3].map(|i| &texts[i][..]);
     let want = on_cpu(&model)?.rank(&texts, None, &mut |_| ()).map_err(text)?;
     for (chunk, sequences) in [(512, 8), (30, 3)] {
-        let options = Options { chunk: Some(chunk), cache: CacheOptions { sequences, ..exact().cache }, ..exact() };
+        let options =
+            Options { chunk: Some(chunk), cache: CacheOptions { sequences, ..exact().cache }, ..exact() };
         let got = on_gpu(&model, options)?.rank(&texts, None, &mut |_| ()).map_err(text)?;
         same(&format!("{tiny:?}, {sequences} sequences"), &want, &got)?;
     }

@@ -242,13 +242,13 @@ impl<'a> Lowering<'a> {
         // In pieces, straight to whoever takes it; or row by row first.
         let ways = rows.ways(config, dim);
         let tensor = ways.iter().any(|(_, way)| matches!(way, Way::Run(_)));
-        let at_once = rows.rows <= ATTENTION_ROWS && !tensor && !config.attention_gates;
         let (pieces, piece) = match dim > Prefill::MOST {
             true => rows.wide_pieces(),
             false => (rows.pieces, KV_PIECE),
         };
-        // As many find room with fewer pieces.
+        // More find room with fewer pieces.
         let most = ATTENTION_ROWS * rows.pieces / pieces;
+        let at_once = rows.rows <= most && !tensor && !config.attention_gates;
         let part = rows.rows.min(most);
         self.size(Place::Partial, Ops::partial_len(part, heads, pieces, dim)?, 4);
         let mut uses = vec![(Place::Queries, Access::Read), (Place::Partial, Access::Write), inputs, half];
@@ -401,14 +401,16 @@ impl<'a> Lowering<'a> {
 }
 
 impl Rows {
-    /// Pieces of attention of wide heads, and tokens of each: of many rows blocks are enough with two pieces, if sums may depend on how many rows there are.
+    /// Pieces of attention of wide heads, and tokens of each. If sums may depend on how many rows there are: pieces of half as many tokens as elsewhere, or of many rows,
+    /// which make blocks enough, two.
     pub(super) fn wide_pieces(&self) -> (usize, usize) {
-        if self.exact || self.rows <= ATTENTION_ROWS {
-            return (self.pieces, KV_PIECE);
-        }
         let tokens = kv_begin(self.pieces, KV_PIECE);
         // The first pieces have a fourth of the others' tokens.
-        let piece = 4 * tokens.div_ceil(2);
+        let piece = match (self.exact, self.rows <= ATTENTION_ROWS) {
+            (true, _) => KV_PIECE,
+            (false, true) => KV_PIECE / 2,
+            (false, false) => 4 * tokens.div_ceil(2),
+        };
         (kv_pieces(tokens, piece), piece)
     }
 

@@ -464,9 +464,15 @@ WIDE(q8_0)
 #ifdef MULTIPLIES_TILES
 #define TOGETHER(T, DIM) \
     KERNEL_EARLY(attention_decode_##T##_d##DIM, DecodeArgs, 64) { Together<T, DIM>::run(a); }
+#ifdef __CUDACC__
+// Two blocks of a multiprocessor at least.
+#define WIDE_THREADS 256, 2
+#else
+#define WIDE_THREADS 256
+#endif
 #define WIDE_TILES(T) \
-    KERNEL_EARLY(attention_wide_##T##_r16, WideArgs, 256) { WideTiles<T, 16, 2>::run(a); } \
-    KERNEL_EARLY(attention_wide_##T##_r32, WideArgs, 256) { WideTiles<T, 32, 3>::run(a); }
+    KERNEL_EARLY(attention_wide_##T##_d256, WideArgs, WIDE_THREADS) { WideTiles<T, 32>::run(a); } \
+    KERNEL_EARLY(attention_wide_##T##_d512, WideArgs, WIDE_THREADS) { WideTiles<T, 64>::run(a); }
 WIDE_TILES(f16)
 WIDE_TILES(bf16)
 TOGETHER(f16, 64)
