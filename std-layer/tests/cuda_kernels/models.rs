@@ -436,15 +436,15 @@ fn other_configurations() -> Outcome {
     Ok(())
 }
 
-/// More tokens than a piece of attention, heads of 128, more columns than a warp takes at once; on a GPU more of everything.
-fn large_shapes(like: Tiny) -> Outcome {
+/// More tokens than a piece of attention, large heads, more columns than a warp takes at once; on a GPU more of everything.
+fn large_shapes(like: Tiny, head_dim: usize) -> Outcome {
     let (hidden, intermediate, n) = if on_a_gpu() { (2048, 5632, 1500) } else { (256, 320, 300) };
     let tiny = Tiny {
         hidden,
         intermediate,
         heads: hidden / 128,
         kv_heads: (hidden / 256).max(1),
-        head_dim: 128,
+        head_dim,
         layers: 2,
         vocabulary: 1003,
         ..like
@@ -595,8 +595,13 @@ pub fn trials(trials: &mut Trials) {
     }
     trials.push(trial("model_other_configurations", other_configurations));
     let experts = Tiny { experts: Some((2, 2)), ..Tiny::new("gpt-oss", Some(QuantFormat::Mxfp4)) };
-    for like in [Tiny::new("qwen3", Some(QuantFormat::Q8_0)), experts] {
-        let name = format!("model_large_shapes_{}", like.architecture);
-        trials.push(trial(name, move || large_shapes(like)));
+    for (like, head_dim) in [
+        (Tiny::new("qwen3", Some(QuantFormat::Q8_0)), 128),
+        (experts, 128),
+        (Tiny::new("llama", Some(QuantFormat::F16)), 512),
+        (Tiny::new("qwen2", Some(QuantFormat::Q8_0)), 256),
+    ] {
+        let name = format!("model_large_shapes_{}_heads_of_{head_dim}", like.architecture);
+        trials.push(trial(name, move || large_shapes(like, head_dim)));
     }
 }
