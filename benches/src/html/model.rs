@@ -82,6 +82,10 @@ fn length(row: &Speed) -> f64 {
 /// Per cent of a row's time in each of the parts.
 fn parts(row: &Speed) -> [f64; PARTS.len()] {
     let mut sums = [0.0; PARTS.len()];
+    // Of GPUs no parts are known.
+    if row.operations.is_empty() {
+        sums[PARTS.len() - 1] = 100.0;
+    }
     for (name, percent) in &row.operations {
         let part = PARTS.iter().position(|(_, kinds)| kinds.contains(name));
         sums[part.unwrap_or(PARTS.len() - 1)] += percent;
@@ -125,7 +129,7 @@ fn chart(h: &mut String, rows: &[&Speed]) -> std::fmt::Result {
 fn speeds(h: &mut String, rows: &[Speed]) -> std::fmt::Result {
     h.push_str(
         "<h2>Speeds</h2><p>A step of generation reads all weights, once for all its sequences, and what the cache holds of each. The last \
-         column is the share of the memory's bandwidth, which was measured on as many threads.</p>\
+         column is the share of the memory's bandwidth, which was measured on as many threads, or on the GPU, by copying.</p>\
          <div class=\"wrap\"><table><tr><th>what</th><th>tokens</th><th>behind</th><th>sequences</th><th>threads</th>\
          <th>load</th><th>tokens/s</th><th>MB a token</th><th>GB/s of memory</th><th>%</th></tr>",
     );
