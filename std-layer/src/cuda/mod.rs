@@ -32,7 +32,7 @@ pub(crate) mod latent;
 mod lifetime;
 pub(crate) mod linear;
 mod memory;
-mod module;
+pub(crate) mod module;
 mod pinned;
 mod prefill;
 mod quant;

@@ -9,8 +9,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::device::{member_of, Device, Kernel, MEMORY};
 use super::hsa::{number, Functions, Id, Status, OUT_OF_RESOURCES};
 use super::queue::{check, Arguments, Dispatch, Packets, DISPATCH};
+use crate::cuda::module::inflate;
 use crate::cuda::sys::{self, Address, Handle};
-use crate::cuda::CudaError;
+use crate::cuda::{Capability, CudaError};
 
 /// Codes of CUDA's beside those of `sys`; larger ones are HSA's.
 pub(super) const INVALID: c_int = 1;
