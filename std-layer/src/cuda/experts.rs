@@ -198,7 +198,7 @@ impl Ops {
             room,
             routes: routes.into(),
         };
-        let geometry = geometry::sort(if routes { m } else { 0 }, count);
+        let geometry = geometry::sort(m, count);
         let name = |name| (File::experts, Name("experts", name, ""));
         // SAFETY: the arguments were checked.
         unsafe {

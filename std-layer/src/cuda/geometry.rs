@@ -153,20 +153,23 @@ pub(crate) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
     Geometry { grid: [rows, heads.div_ceil(4), 1], threads: 4 * 32, shared: 4 * head_dim * F32 }
 }
 
-/// The rule of linear attention: a block a head of values and a row, in which up to four threads share each row of the state.
-pub(crate) fn rule(rows: usize, heads: usize, [key_size, value_size]: [usize; 2]) -> Geometry {
-    let lanes = key_size.div_ceil(32).next_power_of_two();
-    Geometry { grid: [heads, rows, 1], threads: (value_size * lanes).next_multiple_of(32), shared: 0 }
+/// The rule of linear attention, of `runs` of rows: a block has up to 32 values of a head, each a row of the state that four threads share. It has twice so many
+/// tokens in shared memory: of each a key and a query, a value for each row and four more, and two factors.
+pub(crate) fn rule(runs: usize, (heads, value_size): (usize, usize), tokens: usize) -> Geometry {
+    let rows = value_size.min(32).next_multiple_of(8);
+    let shared = 2 * tokens * (2 * 128 + rows + 4 + 2) * F32;
+    Geometry { grid: [heads * value_size.div_ceil(rows), runs, 1], threads: 4 * rows, shared }
 }
 
-/// A thread a channel of a row.
-pub(crate) fn keep(rows: usize, channels: usize) -> Geometry {
-    Geometry { grid: [rows, channels.div_ceil(256), 1], threads: 256, shared: 0 }
+/// A thread a channel of a run of rows.
+pub(crate) fn keep(runs: usize, channels: usize) -> Geometry {
+    Geometry { grid: [runs, channels.div_ceil(256), 1], threads: 256, shared: 0 }
 }
 
-/// Four columns a thread, in blocks of 1024 columns; a number for each head, and where warps meet.
+/// Four columns a thread, in blocks of 1024 columns, or, where heads are larger than that, in one of a whole row; a number for each head, and where warps meet.
 pub(crate) fn gates(rows: usize, cols: usize, heads: usize) -> Geometry {
-    Geometry { shared: (heads + 32) * F32, ..fours(rows, cols) }
+    let shape = if cols > 1024 * heads { by_fours(rows, cols) } else { fours(rows, cols) };
+    Geometry { shared: (heads + 32) * F32, ..shape }
 }
 
 /// A thread a row.
@@ -363,13 +366,12 @@ pub(crate) fn gemm_join(elements: usize, multiprocessors: usize) -> Geometry {
     Geometry { grid: [elements.div_ceil(256).min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
-/// Sorting by expert: one block, whose warps share the experts, and before that the rows that have yet to be routed. Two numbers of each expert.
+/// Sorting by expert: one block, whose warps share the rows, which may have yet to be routed; there are at least as many as ways to cut segments. Two numbers of each expert,
+/// and one for each warp: as many warps as find room in the shared memory of any GPU.
 pub(crate) fn sort(rows: usize, experts: usize) -> Geometry {
-    Geometry {
-        grid: [1, 1, 1],
-        threads: rows.max(experts).clamp(1, 32) * 32,
-        shared: 2 * size_of::<u32>() * experts,
-    }
+    let room = (48 << 10) / (size_of::<u32>() * experts.max(1));
+    let warps = rows.clamp(3, 32).min(room.saturating_sub(2)).max(1);
+    Geometry { grid: [1, 1, 1], threads: warps * 32, shared: (2 + warps) * size_of::<u32>() * experts }
 }
 
 /// Scores of a row that a block prepares, for which a token is chosen later, and each of its warps.

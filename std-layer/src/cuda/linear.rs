@@ -15,6 +15,11 @@ use crate::model::{LinearAttention, Recurrence, Rule};
 
 /// Elements of a head of keys, at most: four threads share a row of its state, with up to 32 numbers each. Of a head of values there may be as many rows.
 pub(crate) const MAX_SIZE: usize = 128;
+/// Tokens of a prompt that blocks of the rule have in shared memory at a time.
+const RULE_TOKENS: usize = 16;
+
+/// Tokens that a convolution reads, at most.
+const MAX_TAPS: usize = 8;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -23,6 +28,7 @@ struct LayerArgs {
     tables: Address,
     sequences: Address,
     lengths: Address,
+    starts: Address,
     rows: u32,
     table_rows: u32,
     table_len: u32,
@@ -76,6 +82,7 @@ struct RuleArgs {
     value_size: u32,
     stride: u32,
     strides: [u32; 2],
+    tokens: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -114,8 +121,17 @@ pub(crate) struct RecurrentLayer<'a> {
     /// Of each sequence the page that is its state.
     pub(crate) tables: PageTables<'a>,
     pub(crate) rows: StepRows<'a>,
+    /// Where rows of the same sequence begin, and behind them the number of rows; without, every row is of another sequence.
+    pub(crate) starts: Option<View<'a, u32>>,
     /// Channels, as products left them; of a short convolution all that they gave.
     pub(crate) x: Strided<'a>,
+}
+
+impl RecurrentLayer<'_> {
+    /// Of how many sequences there are rows.
+    fn runs(&self) -> usize {
+        self.starts.map_or(self.rows.lengths.len(), |starts| starts.len().saturating_sub(1))
+    }
 }
 
 /// What the rule takes beside the results of the convolution.
@@ -197,7 +213,8 @@ impl Ops {
         same_len("sequences", layer.rows.sequences.len(), m)?;
         let contexts =
             [layer.rows.lengths.context(), layer.rows.sequences.context(), layer.tables.pages.context()];
-        for context in contexts.into_iter().chain([states.context()]) {
+        let starts = layer.starts.map(|starts| starts.context());
+        for context in contexts.into_iter().chain([states.context()]).chain(starts) {
             self.here(context)?;
         }
         let (state, channels) = (layer.of.state(), layer.of.channels());
@@ -209,12 +226,16 @@ impl Ops {
             tables: layer.tables.pages.address(),
             sequences: layer.rows.sequences.address(),
             lengths: layer.rows.lengths.address(),
+            starts: layer.starts.map_or(0, |starts| starts.address()),
             rows: small("rows", m)?,
             table_rows: small("rows of tables", layer.tables.rows()?)?,
             table_len: small("numbers of a table", layer.tables.len)?,
             pages: small("states", pages)?,
             channels: small("channels", channels)?,
-            taps: small("taps", layer.of.taps())?,
+            taps: match layer.of.taps() {
+                taps @ 2..=MAX_TAPS => small("taps", taps)?,
+                _ => return Err(bad("taps", "2 to 8")),
+            },
             state: small("numbers of a state", state)?,
             factor: match layer.of {
                 Recurrence::Linear(_) => 0,
@@ -285,7 +306,7 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let args = self.layer_args(states, &layer)?;
         let (x, stride) = self.channels(&layer)?;
-        let geometry = geometry::keep(layer.rows.lengths.len(), layer.of.channels());
+        let geometry = geometry::keep(layer.runs(), layer.of.channels());
         let args = KeepArgs { layer: args, x, stride };
         // SAFETY: the arguments were checked, and the states are borrowed alone; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("keep"), stream, geometry, &args) }
@@ -337,6 +358,8 @@ impl Ops {
         self.here(convolved.context())?;
         self.here(y.context())?;
         aligned("convolved", convolved.address())?;
+        // Where every row is of another sequence, blocks have one token.
+        let (runs, tokens) = (layer.runs(), if layer.starts.is_some() { RULE_TOKENS } else { 1 });
         let args = RuleArgs {
             layer: args,
             x,
@@ -355,8 +378,9 @@ impl Ops {
             value_size: small("size of values", value_size)?,
             stride,
             strides,
+            tokens: small("tokens", tokens)?,
         };
-        let geometry = geometry::rule(m, value_heads, [key_size, value_size]);
+        let geometry = geometry::rule(runs, (value_heads, value_size), tokens);
         // SAFETY: the arguments were checked, and the states are borrowed alone; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("rule"), stream, geometry, &args) }
     }

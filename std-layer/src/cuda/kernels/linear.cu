@@ -1,5 +1,9 @@
 // Recurrent layers, and gates of attention. `Recurrence` in recurrence.rs has the formulas.
 #include "forms.cuh"
+#include "mma.cuh"
+
+// Tokens that a convolution reads, at most.
+static constexpr u32 MAX_TAPS = 8;
 
 // The layer, and the states that it keeps, of `state` numbers: of each sequence the inputs of the convolution, (taps - 1) x channels, oldest first, then what else it
 // keeps.
@@ -7,9 +11,11 @@ struct Layer {
     f32* states;
     // Of each sequence the page that is its state, in the first number of a row of `table_len`.
     const u32* tables;
-    // Of each row of the step: its sequence's row of the tables, and tokens up to its own. Rows of a sequence follow each other.
+    // Of each row of the step: its sequence's row of the tables, and tokens up to its own. Rows of a sequence follow each other: they are a run.
     const u32* sequences;
     const u32* lengths;
+    // The first row of each run, and behind them all the number of rows; null if every row is a run.
+    const u32* starts;
     u32 rows, table_rows, table_len, pages, channels, taps, state;
     // What is convolved is a product: how far the second factor of a channel is behind the first one; 0 if there is none.
     u32 factor;
@@ -19,25 +25,34 @@ struct Layer {
         const u32 sequence = sequences[row], page = sequence < table_rows ? tables[static_cast<u64>(sequence) * table_len] : pages;
         return page < pages ? states + static_cast<u64>(page) * state : nullptr;
     }
-    // How many rows before this one are of the same sequence; counted up to `limit`.
-    DEVICE u32 before(u32 row, u32 limit) const {
-        u32 n = 0;
-        while (n < limit && n < row && sequences[row - n - 1] == sequences[row]) n++;
-        return n;
+    DEVICE u32 first_row(u32 run) const { return starts ? starts[run] : run; }
+    // How many rows before this one are of the same sequence; counted up to a warp's lanes, all of which come.
+    DEVICE u32 before(u32 row) const {
+        const u32 sequence = sequences[lane() < row ? row - lane() : 0], own = shuffle(sequence, 0);
+        const u32 others = lanes_of(lane() > row || sequence != own);
+        // As many as lanes behind the first one that are in front of the first other.
+        return bits_set((others & (0 - others)) - 1) - 1;
     }
-    // What the convolution reads of channel `c`, `back` tokens before a row with `before` others of its sequence in front: in front of a text 0.
-    DEVICE f32 input(const f32* x, u32 stride, const f32* state, u32 row, u32 before, u32 back, u32 c) const {
-        if (back <= before) {
-            const f32* own = x + static_cast<u64>(row - back) * stride + c;
-            return factor ? own[0] * own[factor] : own[0];
+    // What the convolution reads `back` tokens before a row with `before` others of its sequence in front, of each of the channels `c`: in front of a text 0. PRODUCT: whether
+    // that is a product. There are no branches, so that what several calls read is on its way together.
+    template <bool PRODUCT, u32 N> DEVICE void input(f32 (&v)[N], const f32* x, u32 stride, const f32* state, u32 row, u32 before, u32 back, const u32 (&c)[N]) const {
+        const bool own = back <= before, there = back < lengths[row];
+        const f32* from = own ? x + static_cast<u64>(row - back) * stride : state + (taps - 1 + before - back) * channels;
+        const f32* second = own ? from + factor : from;
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            const f32 first = from[c[k]], by = PRODUCT ? second[c[k]] : 1;
+            v[k] = !there ? 0 : PRODUCT && own ? first * by : first;
         }
-        return back < lengths[row] ? state[(taps - 1 + before - back) * channels + c] : 0;
     }
-    // What the convolution of the next token reads of channel `c`, behind the last row of a sequence whose first one in this step is `first`. What is written has
-    // been read.
-    DEVICE void keep(const f32* x, u32 stride, f32* state, u32 first, u32 last, u32 c) const {
-        const u32 before = least(last - first, taps - 1);
-        for (u32 tap = 0; tap + 1 < taps; tap++) state[tap * channels + c] = input(x, stride, state, last, before, taps - 2 - tap, c);
+    // What the convolution of the next token reads of channel `c`, behind the last row of a run. All of it is read before any of it is written.
+    template <bool PRODUCT> DEVICE void keep(const f32* x, u32 stride, f32* state, u32 first, u32 last, u32 c) const {
+        f32 kept[MAX_TAPS - 1][1];
+#pragma unroll
+        for (u32 tap = 0; tap < MAX_TAPS - 1; tap++) input<PRODUCT>(kept[tap], x, stride, state, last, last - first, taps - 2 - least(tap, taps - 2), {c});
+#pragma unroll
+        for (u32 tap = 0; tap < MAX_TAPS - 1; tap++)
+            if (tap + 1 < taps) state[tap * channels + c] = kept[tap][0];
     }
 };
 
@@ -61,32 +76,54 @@ struct ConvolveArgs {
 
 // y = silu(bias + sum over taps of w x), or the sum; of heads of queries and keys y / sqrt(|y|^2 + eps), of those of queries divided by sqrt(size), too. A warp
 // has a head.
-KERNEL(linear_convolve, ConvolveArgs, 128) {
-    static constexpr u32 EACH = 4;
+template <bool PRODUCT> DEVICE void convolve(const ConvolveArgs& a) {
+    static constexpr u32 EACH = 4, TAPS = 4;
     const Layer& l = a.layer;
     const u32 row = block_x(), head = block_y() * (threads() / WARP) + warp();
     if (head * a.size >= l.channels) return;
+    const u32 before = l.before(row), first = head * a.size, n = least(a.size, l.channels - first);
     const f32* state = l.state_of(row);
-    const u32 before = l.before(row, l.taps - 1);
+    u32 c[EACH];
     f32 v[EACH], square = 0;
 #pragma unroll
     for (u32 k = 0; k < EACH; k++) {
-        const u32 i = lane() + WARP * k, c = head * a.size + i;
-        const bool has = i < a.size && c < l.channels && state;
-        f32 sum = has && a.bias ? a.bias[c] : 0;
-        for (u32 tap = 0; tap < l.taps && has; tap++)
-            sum = fmaf(a.w[tap * l.channels + c], l.input(a.x, a.stride, state, row, before, l.taps - 1 - tap, c), sum);
-        v[k] = a.activated ? divide(sum, 1 + exp_fast(-sum)) : sum;
-        square = fmaf(v[k], v[k], square);
+        // Lanes that have less than the others read what is there.
+        c[k] = first + least(lane() + WARP * k, n - 1);
+        v[k] = a.bias ? a.bias[c[k]] : 0;
     }
-    square = warp_reduce<Add>(square);
-    f32 by = head < 2 * a.key_heads ? 1 / sqrtf(square + a.eps) : 1;
-    if (head < a.key_heads) by /= sqrtf(static_cast<f32>(a.size));
+    // What some taps read is on its way together.
+    for (u32 base = 0; base < l.taps && state; base += TAPS) {
+        f32 x[TAPS][EACH], w[TAPS][EACH];
+#pragma unroll
+        for (u32 t = 0; t < TAPS; t++) {
+            const u32 tap = least(base + t, l.taps - 1);
+            l.input<PRODUCT>(x[t], a.x, a.stride, state, row, before, l.taps - 1 - tap, c);
+#pragma unroll
+            for (u32 k = 0; k < EACH; k++) w[t][k] = a.w[tap * l.channels + c[k]];
+        }
+#pragma unroll
+        for (u32 t = 0; t < TAPS; t++)
+#pragma unroll
+            for (u32 k = 0; k < EACH; k++)
+                if (base + t < l.taps) v[k] = fmaf(w[t][k], x[t][k], v[k]);
+    }
 #pragma unroll
     for (u32 k = 0; k < EACH; k++) {
-        const u32 i = lane() + WARP * k, c = head * a.size + i;
-        if (i < a.size && c < l.channels) a.y[static_cast<u64>(row) * l.channels + c] = v[k] * by;
+        if (a.activated) v[k] = divide(v[k], 1 + exp_fast(-v[k]));
+        if (!state || lane() + WARP * k >= n) v[k] = 0;
+        square = fmaf(v[k], v[k], square);
     }
+    f32 by = 1;
+    if (head < 2 * a.key_heads) by = 1 / sqrtf(warp_reduce<Add>(square) + a.eps);
+    if (head < a.key_heads) by /= sqrtf(static_cast<f32>(a.size));
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++)
+        if (lane() + WARP * k < n) a.y[static_cast<u64>(row) * l.channels + c[k]] = v[k] * by;
+}
+
+KERNEL(linear_convolve, ConvolveArgs, 128) {
+    if (a.layer.factor) convolve<true>(a);
+    else convolve<false>(a);
 }
 
 struct KeepArgs {
@@ -96,15 +133,12 @@ struct KeepArgs {
     u32 stride;
 };
 
-// Keeps of each sequence what its next convolution reads. A thread has a channel of the sequence whose first row is block_x.
+// Keeps of each sequence what its next convolution reads. A thread has a channel of the run block_x.
 KERNEL(linear_keep, KeepArgs, 256) {
     const Layer& l = a.layer;
-    const u32 first = block_x(), c = block_y() * threads() + thread();
+    const u32 first = l.first_row(block_x()), end = l.first_row(block_x() + 1), c = block_y() * threads() + thread();
     f32* state = l.state_of(first);
-    if (!state || l.before(first, 1) || c >= l.channels) return;
-    u32 last = first;
-    while (last + 1 < l.rows && l.sequences[last + 1] == l.sequences[first]) last++;
-    l.keep(a.x, a.stride, state, first, last, c);
+    if (state && c < l.channels) l.keep<true>(a.x, a.stride, state, first, end - 1, c);
 }
 
 struct RuleArgs {
@@ -127,6 +161,8 @@ struct RuleArgs {
     u32 tiled;
     u32 key_heads, value_heads, key_size, value_size;
     u32 stride, strides[2];
+    // Tokens whose queries, keys and values a block has in shared memory at a time.
+    u32 tokens;
 };
 
 // ln(1 + exp(x)), to all digits: with e = exp(-|x|) ln(1 + e) is 2 artanh(e / (2 + e)).
@@ -136,69 +172,124 @@ DEVICE f32 softplus(f32 x) {
     return fmaf(2 * u, p, x > 0 ? x : 0);
 }
 
-// S = decay S; S = S + beta (v - S k) k^T; y = S q + skip v, token by token, with beta = sigmoid(b). Without b nothing is recalled, and beta is softplus(a + bias):
-// S = decay S + beta v k^T. A block has a head of values and a sequence: that whose first row is block_y. A thread keeps up to 32 numbers of a row of S in registers,
-// fours by turns with the other lanes of the row.
-KERNEL(linear_rule, RuleArgs, 512) {
-    static constexpr u32 FOURS = 8;
+// A block of `linear_rule` has some values of a head, of a run. A thread keeps 32 numbers of a row of S in registers, fours by turns with the other three lanes of the
+// row; behind the size of a key all are 0. Keys, queries and values of the next tokens are on their way to shared memory while those of some are used. There a token has
+// room for a key and a query, and for as many values as the block has rows, from an address that is a multiple of 16.
+template <bool DELTA> DEVICE void rule(const RuleArgs& a) {
+    static constexpr u32 FOURS = 8, LANES = 4, ROOM = 4 * FOURS * LANES;
     const Layer& l = a.layer;
-    const u32 head = block_x(), first = block_y(), size = a.key_size, lanes = size > 64 ? 4 : size > 32 ? 2 : 1;
-    const u32 j = thread() / lanes, lane_of_row = thread() % lanes;
-    const u32 values = a.value_heads * a.value_size, channels = l.channels;
-    const bool has = j < a.value_size;
-    f32* state = l.state_of(first);
-    if (!state && has && lane_of_row == 0) a.y[static_cast<u64>(first) * values + head * a.value_size + j] = 0;
-    if (!state || l.before(first, 1)) return;
+    const u32 size = a.key_size, block_rows = threads() / LANES, width = 2 * ROOM + block_rows + 4;
+    const u32 parts = div_up(a.value_size, block_rows), head = block_x() / parts, part = block_x() % parts * block_rows;
+    const u32 j = thread() / LANES, lane_of_row = thread() % LANES, first = l.first_row(block_y()), end = l.first_row(block_y() + 1);
+    const u32 values = a.value_heads * a.value_size, value = head * a.value_size + part, shift = value % 4;
+    const u32 block_values = least(block_rows, a.value_size - part);
+    const bool has = j < block_values;
     const u32 key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
-    const u32 number = a.b ? head / a.decay_heads * 2 * a.decay_heads + head % a.decay_heads : head;
-    f32* own = state + (l.taps - 1) * channels + (static_cast<u64>(head) * a.value_size + (has ? j : 0)) * size;
-    const auto at = [&](u32 m) { return (m * lanes + lane_of_row) * 4; };
-    const auto load = [&](f32 (&x)[FOURS][4], const f32* from, bool there) {
-#pragma unroll
-        for (u32 m = 0; m < FOURS; m++) {
-            x[m][0] = x[m][1] = x[m][2] = x[m][3] = 0;
-            if (there && at(m) < size) load_pack(x[m], from + at(m));
+    const u32 number = DELTA ? head / a.decay_heads * 2 * a.decay_heads + head % a.decay_heads : head;
+    // Twice so many tokens, and of each its decay and beta.
+    f32 *fetched = shared<f32>(), *factors = fetched + 2 * a.tokens * width;
+    if (size < ROOM) {
+        for (u32 i = thread(); i < 2 * a.tokens * width; i += threads()) fetched[i] = 0;
+        sync_block();
+    }
+    f32 b = 0, length = 0;
+    const auto copy = [&](f32* to, const f32* from, u32 n) {
+#pragma unroll 1
+        for (u32 at = lane() * 4; at < n; at += WARP * 4) copy_async(to + at, from + at);
+    };
+    // Tokens from `row` on, to which `turn` of the two places. A thread has the numbers a and b of one of them.
+    const auto fetch = [&](u32 row, u32 turn) {
+        const u32 n = least(a.tokens, end - row);
+#pragma unroll 1
+        for (u32 t = warp(); t < n; t += threads() / WARP) {
+            const f32* c = a.convolved + static_cast<u64>(row + t) * l.channels;
+            f32* to = fetched + (turn * a.tokens + t) * width;
+            copy(to, c + (a.key_heads + key_head) * size, size);
+            copy(to + ROOM, c + key_head * size, size);
+            copy(to + 2 * ROOM, c + 2 * a.key_heads * size + value - shift, shift + block_values);
+        }
+        copy_commit();
+        if (thread() < n) {
+            if (DELTA) b = a.b[static_cast<u64>(row + thread()) * a.strides[0] + number];
+            length = a.a[static_cast<u64>(row + thread()) * a.strides[1] + number];
         }
     };
-    const auto sum_of_row = [&](f32 v) {
-        if (lanes > 1) v += shuffle_xor(v, 1);
-        if (lanes > 2) v += shuffle_xor(v, 2);
-        return v;
-    };
+    fetch(first, 0);
+    f32* state = l.state_of(first);
+    if (!state) {
+        for (u32 row = first; row < end; row++)
+            if (has && lane_of_row == 0) a.y[static_cast<u64>(row) * values + value + j] = 0;
+        copy_wait<0>();
+        return;
+    }
+    f32* own = state + (l.taps - 1) * l.channels + static_cast<u64>(value + j) * size;
+    const auto at = [&](u32 m) { return (m * LANES + lane_of_row) * 4; };
+    const bool begun = has && l.lengths[first] > 1;
     f32 s[FOURS][4];
-    load(s, own, has && l.lengths[first] > 1);
-    u32 row = first;
-    for (; row < l.rows && l.sequences[row] == l.sequences[first]; row++) {
-        const f32* c = a.convolved + static_cast<u64>(row) * channels;
-        const f32 length = softplus(a.a[static_cast<u64>(row) * a.strides[1] + number] + a.bias[head]);
-        const f32 beta = a.b ? divide(1, 1 + exp_fast(-a.b[static_cast<u64>(row) * a.strides[0] + number])) : length;
-        const f32 decay = exp_fast(a.rate[head] * length), v = has ? c[2 * a.key_heads * size + head * a.value_size + j] : 0;
-        f32 x[FOURS][4], dot = 0;
-        load(x, c + (a.key_heads + key_head) * size, true);
 #pragma unroll
-        for (u32 m = 0; m < FOURS; m++)
+    for (u32 m = 0; m < FOURS; m++) {
+        s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0;
+        if (begun && at(m) < size) load_pack(s[m], own + at(m));
+    }
+    // Blocks share the channels. What the convolution of the next token reads has been convolved.
+    for (u32 c = block_x() * threads() + thread(); c < l.channels; c += grid_x() * threads()) l.keep<false>(a.x, a.stride, state, first, end - 1, c);
+    const f32 bias = a.bias[head], rate = a.rate[head], skip = a.skip ? a.skip[head] : 0;
+    const auto sum_of_row = [&](const f32 (&v)[4]) {
+        f32 sum = (v[0] + v[1]) + (v[2] + v[3]);
+        sum += shuffle_xor(sum, 1);
+        return sum + shuffle_xor(sum, 2);
+    };
+    for (u32 row = first, turn = 0; row < end; row += a.tokens, turn ^= 1) {
+        f32 *factor = factors + 2 * turn * a.tokens, *token = fetched + turn * a.tokens * width;
+        if (thread() < a.tokens) {
+            length = softplus(length + bias);
+            factor[2 * thread()] = exp_fast(rate * length);
+            factor[2 * thread() + 1] = DELTA ? divide(1, 1 + exp_fast(-b)) : length;
+        }
+        copy_wait<0>();
+        sync_block();
+        // All threads are done with the other place.
+        if (row + a.tokens < end) fetch(row + a.tokens, turn ^ 1);
+        const u32 n = least(a.tokens, end - row);
+#pragma unroll 2
+        for (u32 t = 0; t < n; t++) {
+            const f32 *of = token + t * width, decay = factor[2 * t], beta = factor[2 * t + 1], v = of[2 * ROOM + shift + j];
+            f32 x[FOURS][4], sums[4] = {0, 0, 0, 0};
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) s[m][i] *= decay, dot = fmaf(s[m][i], x[m][i], dot);
-        const f32 d = beta * (a.b ? v - sum_of_row(dot) : v);
+            for (u32 m = 0; m < FOURS; m++) {
+                load_pack(x[m], of + at(m));
 #pragma unroll
-        for (u32 m = 0; m < FOURS; m++)
+                for (u32 i = 0; i < 4; i++) {
+                    s[m][i] *= decay;
+                    if (DELTA) sums[i] = fmaf(s[m][i], x[m][i], sums[i]);
+                }
+            }
+            const f32 d = beta * (DELTA ? v - sum_of_row(sums) : v);
+            sums[0] = sums[1] = sums[2] = sums[3] = 0;
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) s[m][i] = fmaf(d, x[m][i], s[m][i]);
-        load(x, c + key_head * size, true);
-        dot = 0;
+            for (u32 m = 0; m < FOURS; m++) {
+                f32 q[4];
+                load_pack(q, of + ROOM + at(m));
 #pragma unroll
-        for (u32 m = 0; m < FOURS; m++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) dot = fmaf(s[m][i], x[m][i], dot);
-        dot = sum_of_row(dot);
-        if (a.skip) dot = fmaf(a.skip[head], v, dot);
-        if (has && lane_of_row == 0) a.y[static_cast<u64>(row) * values + head * a.value_size + j] = dot;
+                for (u32 i = 0; i < 4; i++) {
+                    s[m][i] = fmaf(d, x[m][i], s[m][i]);
+                    sums[i] = fmaf(s[m][i], q[i], sums[i]);
+                }
+            }
+            const f32 sum = sum_of_row(sums);
+            if (has && lane_of_row == 0) a.y[static_cast<u64>(row + t) * values + value + j] = a.skip ? fmaf(skip, v, sum) : sum;
+        }
     }
 #pragma unroll
     for (u32 m = 0; m < FOURS; m++)
         if (has && at(m) < size) store_pack(own + at(m), s[m]);
-    // Blocks share the channels.
-    for (u32 c = head * threads() + thread(); c < channels; c += a.value_heads * threads()) l.keep(a.x, a.stride, state, first, row - 1, c);
+}
+
+// S = decay S; S = S + beta (v - S k) k^T; y = S q + skip v, token by token, with beta = sigmoid(b). Without b nothing is recalled, and beta is softplus(a + bias):
+// S = decay S + beta v k^T.
+KERNEL(linear_rule, RuleArgs, 128) {
+    if (a.b) rule<true>(a);
+    else rule<false>(a);
 }
 
 struct GatesArgs {
@@ -227,9 +318,10 @@ enum { GATED,
     GATED_THEN_NORMED,
     // x gate
     MULTIPLIED };
-// Shared memory has a number for each head, and room for those of warps.
-KERNEL(linear_gates, GatesArgs, 256) {
-    const u32 row = a.rows ? a.rows[block_x()] : block_x(), heads = a.out.cols / a.dim;
+// Blocks along y share the columns, 4 a thread, and each computes the norms of the heads that it has columns of; a block that is alone has them all. Shared memory has
+// a number for each head, and room for those of warps.
+KERNEL(linear_gates, GatesArgs, 1024) {
+    const u32 row = a.rows ? a.rows[block_x()] : block_x(), heads = a.out.cols / a.dim, share = threads() * 4;
     const f32 *x = a.x + static_cast<u64>(row) * heads * a.room, *gates = a.gates + static_cast<u64>(row) * a.stride;
     f32* by = shared<f32>();
     const auto gated = [&](u32 head, u32 of) {
@@ -238,11 +330,14 @@ KERNEL(linear_gates, GatesArgs, 256) {
         return divide(a.kind == GATED ? v : v * gate, 1 + exp_fast(-gate));
     };
     if (a.norm) {
+        const bool alone = grid_y() == 1;
+        const u32 first = alone ? 0 : block_y() * share / a.dim, end = alone ? heads : div_up(least(a.out.cols, (block_y() + 1) * share), a.dim);
         // A warp has a head, or, where there are fewer heads than warps, all of them have one after the other.
-        const bool all = heads < threads() / WARP;
+        const bool all = end - first < threads() / WARP;
         const u32 own = all ? thread() : lane(), those = all ? threads() : WARP;
-        for (u32 head = all ? 0 : warp(); head < heads; head += all ? 1 : threads() / WARP) {
+        for (u32 head = first + (all ? 0 : warp()); head < end; head += all ? 1 : threads() / WARP) {
             f32 square = 0;
+#pragma unroll 4
             for (u32 i = own; i < a.dim; i += those) {
                 const f32 v = a.kind == GATED_THEN_NORMED ? gated(head, i) : x[head * a.room + i];
                 square = fmaf(v, v, square);
@@ -254,10 +349,14 @@ KERNEL(linear_gates, GatesArgs, 256) {
     }
     each_four(a.out.cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};
-        for (u32 i = 0; i < 4 && at < a.out.cols; i++) {
-            const u32 head = (at + i) / a.dim, of = (at + i) % a.dim;
-            v[i] = gated(head, of);
-            if (a.norm) v[i] *= by[head] * a.norm[head * a.norm_step + of];
+        u32 head = at / a.dim, of = at % a.dim;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            if (at + i < a.out.cols) {
+                v[i] = gated(head, of);
+                if (a.norm) v[i] *= by[head] * a.norm[head * a.norm_step + of];
+            }
+            if (++of == a.dim) of = 0, head++;
         }
         put4(a.out, block_x(), at, v);
     });
