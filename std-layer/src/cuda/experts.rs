@@ -198,12 +198,12 @@ impl Ops {
             room,
             routes: routes.into(),
         };
-        let geometry = geometry::sort(m, count);
+        let geometry = geometry::sort(m, (count, used));
         let name = |name| (File::experts, Name("experts", name, ""));
         // SAFETY: the arguments were checked.
         unsafe {
             if !routes {
-                let geometry = geometry::warps(m, 0, self.multiprocessors());
+                let geometry = geometry::warps(m, geometry::route_room(used), self.multiprocessors());
                 self.loader.launch(name("route"), stream, geometry, &route)?;
             }
             self.loader.launch(name("sort"), stream, geometry, &args)

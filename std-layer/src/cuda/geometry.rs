@@ -166,10 +166,17 @@ pub(crate) fn keep(runs: usize, channels: usize) -> Geometry {
     Geometry { grid: [runs, channels.div_ceil(256), 1], threads: 256, shared: 0 }
 }
 
-/// Four columns a thread, in blocks of 1024 columns, or, where heads are larger than that, in one of a whole row; a number for each head, and where warps meet.
-pub(crate) fn gates(rows: usize, cols: usize, heads: usize) -> Geometry {
-    let shape = if cols > 1024 * heads { by_fours(rows, cols) } else { fours(rows, cols) };
-    Geometry { shared: (heads + 32) * F32, ..shape }
+/// Heads of `dim` elements that a block gates: whole groups of 32 columns, and 1024 columns at most if these are so many; or all.
+pub(crate) fn heads_together(heads: usize, dim: usize) -> usize {
+    let step = 32 >> dim.trailing_zeros().min(5);
+    (1024 / dim / step * step).max(step).min(heads)
+}
+
+/// Four columns a thread, in blocks that have some heads `together`: their numbers, one for each, and where warps meet.
+pub(crate) fn gates(rows: usize, (heads, dim): (usize, usize), together: usize) -> Geometry {
+    let cols = together * dim;
+    let Geometry { threads, .. } = by_fours(rows, cols);
+    Geometry { grid: [rows, heads.div_ceil(together), 1], threads, shared: (cols + together + 32) * F32 }
 }
 
 /// A thread a row.
@@ -366,12 +373,18 @@ pub(crate) fn gemm_join(elements: usize, multiprocessors: usize) -> Geometry {
     Geometry { grid: [elements.div_ceil(256).min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
-/// Sorting by expert: one block, whose warps share the rows, which may have yet to be routed; there are at least as many as ways to cut segments. Two numbers of each expert,
-/// and one for each warp: as many warps as find room in the shared memory of any GPU.
-pub(crate) fn sort(rows: usize, experts: usize) -> Geometry {
-    let room = (48 << 10) / (size_of::<u32>() * experts.max(1));
-    let warps = rows.clamp(3, 32).min(room.saturating_sub(2)).max(1);
-    Geometry { grid: [1, 1, 1], threads: warps * 32, shared: (2 + warps) * size_of::<u32>() * experts }
+/// Bytes of shared memory that a warp takes to route a row: three numbers of 64 experts that may be chosen, and two of each that is.
+pub(crate) fn route_room(used: usize) -> usize {
+    (3 * 64 + 2 * used) * size_of::<u32>()
+}
+
+/// Sorting by expert: one block, whose warps share the pairs, and before that the rows that have yet to be routed. There are at least as many as ways to cut segments, and at most as
+/// many as find room in the shared memory of any GPU: it has two numbers of each expert, and for each warp one of each expert, or what it takes to route a row.
+pub(crate) fn sort(rows: usize, (experts, used): (usize, usize)) -> Geometry {
+    let each = route_room(used).max(experts * size_of::<u32>());
+    let own = 2 * size_of::<u32>() * experts;
+    let warps = rows.clamp(3, 32).min((48_usize << 10).saturating_sub(own) / each).max(1);
+    Geometry { grid: [1, 1, 1], threads: warps * 32, shared: own + warps * each }
 }
 
 /// Scores of a row that a block prepares, for which a token is chosen later, and each of its warps.

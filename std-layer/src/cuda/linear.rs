@@ -15,6 +15,8 @@ use crate::model::{LinearAttention, Recurrence, Rule};
 
 /// Elements of a head of keys, at most: four threads share a row of its state, with up to 32 numbers each. Of a head of values there may be as many rows.
 pub(crate) const MAX_SIZE: usize = 128;
+/// Rows of a prompt that a block of the convolution has.
+const CONVOLVED_ROWS: usize = 8;
 /// Tokens of a prompt that blocks of the rule have in shared memory at a time.
 const RULE_TOKENS: usize = 16;
 
@@ -51,6 +53,7 @@ struct ConvolveArgs {
     size: u32,
     key_heads: u32,
     activated: u32,
+    rows: u32,
     eps: f32,
 }
 
@@ -99,6 +102,7 @@ struct GatesArgs {
     room: u32,
     step: u32,
     stride: u32,
+    heads: u32,
     eps: f32,
 }
 
@@ -280,6 +284,8 @@ impl Ops {
             Recurrence::Linear(_) => (MAX_SIZE, 0, true),
             Recurrence::Convolution(_) => (MAX_SIZE, 0, false),
         };
+        // Where every row is of another sequence, none has anything to do with the one before.
+        let rows = if layer.starts.is_some() { CONVOLVED_ROWS } else { 1 };
         let args = ConvolveArgs {
             layer: args,
             x,
@@ -290,9 +296,10 @@ impl Ops {
             size: small("size", size)?,
             key_heads: small("heads of keys", key_heads)?,
             activated: activated.into(),
+            rows: small("rows", rows)?,
             eps,
         };
-        let geometry = geometry::heads(m, channels.div_ceil(size), 0);
+        let geometry = geometry::heads(m.div_ceil(rows), channels.div_ceil(size), 0);
         // SAFETY: the arguments were checked; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("convolve"), stream, geometry, &args) }
     }
@@ -414,7 +421,8 @@ impl Ops {
         }
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         self.here(x.context())?;
-        let (m, cols) = (rows.map_or(all, |rows| rows.len()), to.cols);
+        let m = rows.map_or(all, |rows| rows.len());
+        let together = geometry::heads_together(heads, dim);
         let args = GatesArgs {
             x: x.address(),
             rows: rows.map_or(0, |rows| rows.address()),
@@ -427,9 +435,10 @@ impl Ops {
             room: small("room", room)?,
             step: small("step", step)?,
             stride,
+            heads: small("heads", together)?,
             eps,
         };
-        let geometry = geometry::gates(m, cols, heads);
+        let geometry = geometry::gates(m, (heads, dim), together);
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(kernel("gates"), stream, geometry, &args) }
     }

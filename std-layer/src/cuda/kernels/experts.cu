@@ -20,16 +20,17 @@ struct RouteArgs {
     f32 scale;
 };
 
-// In place of the score of an expert that was taken: scores are 0 or more, or no numbers. The latter are chosen as if they were the least of all.
-static constexpr f32 TAKEN = -1;
+// In place of the score of an expert in a group that is not taken: scores are 0 or more, or no numbers. The latter are chosen as if they were the least of all.
+static constexpr f32 CLOSED = -1;
 
 // The groups that are taken, a bit for each: those whose two best experts have the largest sum, of equal ones the first. A lane has a group.
 template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
     const u32 size = a.count / a.groups;
     f32 first = Max::none, second = Max::none;
-    // The scores that the other lanes have made.
+    // The scores that the other lanes have written.
     sync_warp();
     if (lane() < a.groups)
+#pragma unroll 4
         for (u32 i = lane() * size; i < (lane() + 1) * size; i++) {
             const f32 own = merit(i);
             if (own > first) second = first, first = own;
@@ -59,72 +60,120 @@ template <> struct Scores<0> {
     DEVICE u32 room() const { return div_up(count, WARP); }
     DEVICE f32& operator[](u32 k) { return row[lane() + WARP * k]; }
 };
-// Calls `each(score, i)` for the scores of this lane, where i is the expert.
+// Calls `each(k, i)` for the scores of this lane: number k is that of expert i.
 template <class Scores, class Each> DEVICE void each_own(Scores& scores, Each each) {
 #pragma unroll
-    for (u32 k = 0; k < scores.room(); k++)
-        if (lane() + WARP * k < scores.count) each(scores[k], lane() + WARP * k);
+    for (u32 k = 0; k < scores.room(); k++) {
+        if (WARP * k >= scores.count) break;
+        if (lane() + WARP * k < scores.count) each(k, lane() + WARP * k);
+    }
 }
+
+DEVICE u32 first_lane(u32 lanes) { return bits_set((lanes & (0 - lanes)) - 1); }
+
+// What a warp has in shared memory to choose experts: some that may be chosen. Behind it are the scores of those that are, and which they are.
+static constexpr u32 LIST = 64;
+struct Candidates {
+    f32 merits[LIST], scores[LIST];
+    u32 experts[LIST];
+};
 
 // A warp chooses the experts of a row: those with the largest softmax, or sigmoid, plus what is for choosing; of equal ones the first.
-template <u32 EACH> DEVICE void route(const RouteArgs& a, u32 row) {
+template <u32 EACH> DEVICE void route(const RouteArgs& a, u32 row, Candidates& room) {
     Scores<EACH> p;
     p.row = a.scores + static_cast<u64>(row) * a.count, p.count = a.count;
-    u32* chosen = a.chosen + static_cast<u64>(row) * a.used;
-    f32* factors = a.factors + static_cast<u64>(row) * a.used;
     f32 top = Max::none, sum = 0, total = 1e-20f;
-    each_own(p, [&](f32& score, u32 i) { score = p.row[i]; });
-    if (a.bias) each_own(p, [&](f32& score, u32 i) { score += a.bias[i]; });
+    each_own(p, [&](u32 k, u32 i) { p[k] = p.row[i]; });
+    if (a.bias) each_own(p, [&](u32 k, u32 i) { p[k] += a.bias[i]; });
     if (a.sigmoid) {
-        each_own(p, [&](f32& score, u32) { score = 1 / (1 + exp_fast(-score)); });
+        each_own(p, [&](u32 k, u32) { p[k] = 1 / (1 + exp_fast(-p[k])); });
     } else {
-        each_own(p, [&](f32& score, u32) { top = most(top, score); });
+        each_own(p, [&](u32 k, u32) { top = most(top, p[k]); });
         top = warp_reduce<Max>(top);
-        each_own(p, [&](f32& score, u32) { sum += score = exp_fast(score - top); });
+        each_own(p, [&](u32 k, u32) { sum += p[k] = exp_fast(p[k] - top); });
         sum = warp_reduce<Add>(sum);
-        each_own(p, [&](f32& score, u32) { score = score / sum; });
+        each_own(p, [&](u32 k, u32) { p[k] = p[k] / sum; });
     }
-    const auto merit = [&](f32 score, u32 i) { return score == score ? a.selection ? score + a.selection[i] : score : Max::none; };
+    const f32 never = from_bits(0xff800000);
+    const auto merit = [&](f32 score, u32 i) {
+        const f32 own = score == CLOSED ? never : a.selection ? score + a.selection[i] : score;
+        return own == own ? own : Max::none;
+    };
     if (a.groups > 1) {
-        each_own(p, [&](f32& score, u32 i) { p.row[i] = score; });
+        each_own(p, [&](u32 k, u32 i) { p.row[i] = p[k]; });
         const u32 open = open_groups(a, [&](u32 i) { return merit(p.row[i], i); });
-        each_own(p, [&](f32& score, u32 i) {
-            if (!((open >> (i * a.groups / a.count)) & 1)) score = TAKEN;
+        each_own(p, [&](u32 k, u32 i) {
+            if (!((open >> (i * a.groups / a.count)) & 1)) p[k] = CLOSED;
         });
     }
-    for (u32 j = 0; j < a.used; j++) {
-        f32 best = Max::none;
-        u32 at = a.count;
-        each_own(p, [&](f32& score, u32 i) {
-            const f32 own = merit(score, i);
-            if (score != TAKEN && (own > best || at == a.count)) best = own, at = i;
-        });
-        for (u32 m = WARP / 2; m > 0; m /= 2) {
-            const f32 other = shuffle_xor(best, m);
-            const u32 there = shuffle_xor(at, m);
-            if (other > best || (other == best && there < at)) best = other, at = there;
+    // Where as many lanes have one as are used, none is chosen that is less than the best ones of all these.
+    f32 best = never, bound = never;
+    each_own(p, [&](u32 k, u32 i) { best = most(best, merit(p[k], i)); });
+    if (a.used <= WARP) {
+        u32 before = 0;
+#pragma unroll 8
+        for (u32 l = 0; l < WARP; l++) {
+            const f32 other = shuffle(best, l);
+            before += other > best || (other == best && l < lane());
         }
-        f32 taken = 0;
-        each_own(p, [&](f32& score, u32 i) {
-            if (i == at) taken = score, score = TAKEN;
-        });
-        taken = shuffle(taken, at % WARP);
-        total += taken;
-        if (lane() == j % WARP) chosen[j] = at, factors[j] = taken;
+        bound = shuffle(best, first_lane(lanes_of(before + 1 == a.used)));
     }
-    // A lane reads what it wrote itself.
-    for (u32 j = lane(); j < a.used; j += WARP)
-        factors[j] = (a.normalised ? factors[j] / total : factors[j]) * a.scale * (a.own ? a.own[chosen[j]] : 1);
+    // Those that may be chosen, in their order.
+    u32 n = 0;
+#pragma unroll
+    for (u32 k = 0; k < p.room(); k++) {
+        if (WARP * k >= a.count) break;
+        const u32 i = lane() + WARP * k;
+        const f32 own = i < a.count ? merit(p[k], i) : never;
+        const bool may = i < a.count && own >= bound;
+        const u32 lanes = lanes_of(may), at = n + bits_set(lanes & ((1u << lane()) - 1));
+        if (may && at < LIST) room.merits[at] = own, room.scores[at] = p[k], room.experts[at] = i;
+        n += bits_set(lanes);
+    }
+    // An expert's place among the chosen ones is how many are better.
+    f32* scores = reinterpret_cast<f32*>(&room + 1);
+    u32* experts = reinterpret_cast<u32*>(scores + a.used);
+    const auto put = [&](u32 place, f32 score, u32 i) {
+        if (place < a.used) scores[place] = score, experts[place] = i;
+    };
+    if (n > LIST) each_own(p, [&](u32 k, u32 i) { p.row[i] = p[k]; });
+    sync_warp();
+    for (u32 at = lane(); at < n && n <= LIST; at += WARP) {
+        u32 place = 0;
+        for (u32 m = 0; m < n; m++) place += room.merits[m] > room.merits[at] || (room.merits[m] == room.merits[at] && m < at);
+        put(place, room.scores[at], room.experts[at]);
+    }
+    for (u32 i = lane(); i < a.count && n > LIST; i += WARP) {
+        const f32 own = merit(p.row[i], i);
+        u32 place = 0;
+        for (u32 m = 0; m < a.count; m++) {
+            const f32 other = merit(p.row[m], m);
+            place += other > own || (other == own && m < i);
+        }
+        put(place, p.row[i], i);
+    }
+    sync_warp();
+    for (u32 j = 0; j < a.used; j++) total += scores[j];
+    for (u32 j = lane(); j < a.used; j += WARP) {
+        const u64 pair = static_cast<u64>(row) * a.used + j;
+        a.chosen[pair] = experts[j];
+        a.factors[pair] = (a.normalised ? scores[j] / total : scores[j]) * a.scale * (a.own ? a.own[experts[j]] : 1);
+    }
+    sync_warp();
 }
 
-DEVICE void route(const RouteArgs& a, u32 row) {
-    if (a.count <= 8 * WARP) route<8>(a, row);
-    else if (a.count <= 16 * WARP) route<16>(a, row);
-    else route<0>(a, row);
+DEVICE void route(const RouteArgs& a, u32 row, u32* own) {
+    Candidates& room = *reinterpret_cast<Candidates*>(own);
+    if (a.count <= 16 * WARP) route<16>(a, row, room);
+    else route<0>(a, row, room);
 }
+
+// Numbers of shared memory that `route` takes.
+DEVICE u32 route_room(const RouteArgs& a) { return sizeof(Candidates) / sizeof(u32) + 2 * a.used; }
 
 KERNEL(experts_route, RouteArgs, 256) {
-    for (u32 row = block_x() * (threads() / WARP) + warp(); row < a.rows; row += grid_x() * (threads() / WARP)) route(a, row);
+    u32* room = shared<u32>() + warp() * route_room(a);
+    for (u32 row = block_x() * (threads() / WARP) + warp(); row < a.rows; row += grid_x() * (threads() / WARP)) route(a, row, room);
 }
 
 // How many ways there are to cut what an expert has into segments.
@@ -161,56 +210,68 @@ template <class Of, class Each> DEVICE u32 running_sums(u32 n, Of of, Each each)
     return shuffle(sum, WARP - 1);
 }
 
-// Calls `each(row, pair, expert)` for the pairs of rows `first` to `end - 1`, row by row. Lanes have experts of the same row, which differ, and what they do with one row
-// is done when they come to the next one.
-template <class Each> DEVICE void each_pair(const RouteArgs& a, u32 first, u32 end, Each each) {
-    // So many are on their way together.
-    static constexpr u32 AHEAD = 8;
-    const u32 lots = div_up(a.used, WARP), all = (end - first) * lots;
-    for (u32 base = 0; base < all; base += AHEAD) {
+// Calls `each(pair, expert, place)` for pairs `first` to `end - 1`, in their order, if `front` has how many of an expert are in front of the next one. All lanes of a warp
+// come.
+template <class Each> DEVICE void each_pair(const RouteArgs& a, u32 first, u32 end, u32* front, Each each) {
+    // So many of a lane are on their way together.
+    static constexpr u32 AHEAD = 4;
+    for (u32 base = first + lane(); base - lane() < end; base += AHEAD * WARP) {
         u32 experts[AHEAD];
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; k++) {
-            const u32 row = first + (base + k) / lots, j = (base + k) % lots * WARP + lane();
-            experts[k] = row < end && j < a.used ? a.chosen[row * a.used + j] : a.count;
-        }
+        for (u32 k = 0; k < AHEAD; k++) experts[k] = base + k * WARP < end ? a.chosen[base + k * WARP] : a.count;
 #pragma unroll
         for (u32 k = 0; k < AHEAD; k++) {
-            const u32 row = first + (base + k) / lots, j = (base + k) % lots * WARP + lane();
-            if (experts[k] < a.count) each(row, row * a.used + j, experts[k]);
+            const u32 e = experts[k];
+            // Lanes with the same expert have all of its bits.
+            u32 same = ~0u;
+            for (u32 bit = 1; bit <= a.count; bit *= 2) {
+                const u32 set = lanes_of(e & bit);
+                same &= e & bit ? set : ~set;
+            }
+            const u32 before = same & ((1u << lane()) - 1), place = e < a.count ? front[e] : 0;
             sync_warp();
+            if (e < a.count && before == 0) front[e] = place + bits_set(same);
+            sync_warp();
+            if (e < a.count) each(base + k * WARP, e, place + bits_set(before));
         }
     }
 }
 
-// One block sorts all pairs. A warp has neighbouring rows: it counts their pairs of each expert, and when all warps have done so, it knows the places of its own. In shared
-// memory is how many pairs each expert has, where they begin, and of each warp how many pairs of an expert are in front of its next one.
+// One block sorts all pairs. A warp has neighbouring ones: it counts those of each expert, and when all warps have done so, it knows the places of its own. In shared
+// memory is how many pairs each expert has, where they begin, and for each warp how many pairs of an expert are in front of its next one, or what `route` takes.
 KERNEL(experts_sort, SortArgs, 1024) {
+    static constexpr u32 AHEAD = 8;
     const RouteArgs& r = a.route;
-    const u32 warps = threads() / WARP, share = div_up(r.rows, warps), first = least(r.rows, warp() * share), end = least(r.rows, first + share);
-    u32 *counts = shared<u32>(), *starts = counts + r.count, *fronts = starts + r.count, *front = fronts + warp() * r.count;
-    for (u32 e = lane(); e < r.count; e += WARP) front[e] = 0;
+    const u32 warps = threads() / WARP, pairs = r.rows * r.used, share = div_up(div_up(pairs, warps), WARP) * WARP, room = most(r.count, route_room(r));
+    const u32 first = least(pairs, warp() * share), end = least(pairs, first + share);
+    u32 *counts = shared<u32>(), *starts = counts + r.count, *fronts = starts + r.count, *front = fronts + warp() * room;
     if (a.routes)
-        for (u32 row = first; row < end; row++) route(r, row);
-    sync_warp();
-    each_pair(r, first, end, [&](u32, u32, u32 e) { front[e]++; });
+        for (u32 row = warp(); row < r.rows; row += warps) route(r, row, front);
+    for (u32 e = lane(); e < r.count; e += WARP) front[e] = 0;
+    sync_block();
+    each_pair(r, first, end, front, [](u32, u32, u32) {});
     sync_block();
     for (u32 e = thread(); e < r.count; e += threads()) {
         u32 sum = 0;
-        for (u32 w = 0; w < warps; w++) {
-            const u32 own = fronts[w * r.count + e];
-            fronts[w * r.count + e] = sum;
-            sum += own;
+        for (u32 base = 0; base < warps; base += AHEAD) {
+            u32 own[AHEAD];
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++) own[k] = base + k < warps ? fronts[(base + k) * room + e] : 0;
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++) {
+                if (base + k < warps) fronts[(base + k) * room + e] = sum;
+                sum += own[k];
+            }
         }
         counts[e] = sum;
     }
     sync_block();
     if (warp() == 0) running_sums(r.count, [&](u32 e) { return counts[e]; }, [&](u32 e, u32 before) { starts[e] = before; });
     sync_block();
-    each_pair(r, first, end, [&](u32 row, u32 pair, u32 e) {
-        const u32 place = starts[e] + front[e]++;
+    each_pair(r, first, end, front, [&](u32 pair, u32 e, u32 before) {
+        const u32 place = starts[e] + before;
         a.places[pair] = place;
-        a.rows[place] = row;
+        a.rows[place] = pair / r.used;
         if (a.experts) a.experts[place] = e;
     });
     for (u32 cut = warp(); cut < CUTS; cut += warps) {

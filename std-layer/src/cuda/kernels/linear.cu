@@ -36,7 +36,7 @@ struct Layer {
     // What the convolution reads `back` tokens before a row with `before` others of its sequence in front, of each of the channels `c`: in front of a text 0. PRODUCT: whether
     // that is a product. There are no branches, so that what several calls read is on its way together.
     template <bool PRODUCT, u32 N> DEVICE void input(f32 (&v)[N], const f32* x, u32 stride, const f32* state, u32 row, u32 before, u32 back, const u32 (&c)[N]) const {
-        const bool own = back <= before, there = back < lengths[row];
+        const bool own = back <= before, there = own || back < lengths[row];
         const f32* from = own ? x + static_cast<u64>(row - back) * stride : state + (taps - 1 + before - back) * channels;
         const f32* second = own ? from + factor : from;
 #pragma unroll
@@ -71,54 +71,79 @@ struct ConvolveArgs {
     u32 size, key_heads;
     // Whether results are silu of sums.
     u32 activated;
+    // Rows of a block, up to 32.
+    u32 rows;
     f32 eps;
 };
 
 // y = silu(bias + sum over taps of w x), or the sum; of heads of queries and keys y / sqrt(|y|^2 + eps), of those of queries divided by sqrt(size), too. A warp
-// has a head.
+// has a head of some rows, one after the other. In registers it has the last four tokens and their weights: behind a row of the same sequence all tokens but the last
+// are those of that row, moved on.
 template <bool PRODUCT> DEVICE void convolve(const ConvolveArgs& a) {
     static constexpr u32 EACH = 4, TAPS = 4;
     const Layer& l = a.layer;
-    const u32 row = block_x(), head = block_y() * (threads() / WARP) + warp();
+    const u32 head = block_y() * (threads() / WARP) + warp(), from = block_x() * a.rows, end = least(l.rows, from + a.rows);
     if (head * a.size >= l.channels) return;
-    const u32 before = l.before(row), first = head * a.size, n = least(a.size, l.channels - first);
-    const f32* state = l.state_of(row);
+    const u32 first = head * a.size, n = least(a.size, l.channels - first);
+    const u32 sequences = l.sequences[least(from + lane(), l.rows - 1)];
+    const auto weight = [&](u32 back, u32 c) { return a.w[(l.taps - 1 - back) * l.channels + c]; };
     u32 c[EACH];
-    f32 v[EACH], square = 0;
+    // The first number is how many tokens before the row.
+    f32 x[TAPS][EACH] = {}, w[TAPS][EACH], bias[EACH];
 #pragma unroll
     for (u32 k = 0; k < EACH; k++) {
         // Lanes that have less than the others read what is there.
         c[k] = first + least(lane() + WARP * k, n - 1);
-        v[k] = a.bias ? a.bias[c[k]] : 0;
+        bias[k] = a.bias ? a.bias[c[k]] : 0;
+#pragma unroll
+        for (u32 back = 0; back < TAPS; back++) w[back][k] = weight(least(back, l.taps - 1), c[k]);
     }
-    // What some taps read is on its way together.
-    for (u32 base = 0; base < l.taps && state; base += TAPS) {
-        f32 x[TAPS][EACH], w[TAPS][EACH];
+    const f32* state = nullptr;
+    u32 before = 0;
+    // The channels of the next row, on their way while others are used.
+    f32 next[EACH];
+    l.input<PRODUCT>(next, a.x, a.stride, nullptr, from, 0, 0, c);
+#pragma unroll 1
+    for (u32 row = from; row < end; row++) {
+        f32 v[EACH], square = 0;
+        const bool goes_on = row > from && shuffle(sequences, row - from) == shuffle(sequences, row - from - 1);
+        if (!goes_on) state = l.state_of(row);
+        before = goes_on ? before + 1 : l.before(row);
 #pragma unroll
-        for (u32 t = 0; t < TAPS; t++) {
-            const u32 tap = least(base + t, l.taps - 1);
-            l.input<PRODUCT>(x[t], a.x, a.stride, state, row, before, l.taps - 1 - tap, c);
+        for (u32 k = 0; k < EACH; k++) {
+            v[k] = bias[k];
 #pragma unroll
-            for (u32 k = 0; k < EACH; k++) w[t][k] = a.w[tap * l.channels + c[k]];
+            for (u32 back = TAPS - 1; back > 0; back--) x[back][k] = x[back - 1][k];
+            x[0][k] = next[k];
+        }
+        l.input<PRODUCT>(next, a.x, a.stride, nullptr, least(row + 1, end - 1), 0, 0, c);
+        if (state) {
+#pragma unroll
+            for (u32 back = 1; back < TAPS && !goes_on; back++)
+                l.input<PRODUCT>(x[back], a.x, a.stride, state, row, before, least(back, l.taps - 1), c);
+            for (u32 back = l.taps - 1; back >= TAPS; back--) {
+                f32 older[EACH];
+                l.input<PRODUCT>(older, a.x, a.stride, state, row, before, back, c);
+#pragma unroll
+                for (u32 k = 0; k < EACH; k++) v[k] = fmaf(weight(back, c[k]), older[k], v[k]);
+            }
         }
 #pragma unroll
-        for (u32 t = 0; t < TAPS; t++)
+        for (u32 k = 0; k < EACH; k++) {
 #pragma unroll
-            for (u32 k = 0; k < EACH; k++)
-                if (base + t < l.taps) v[k] = fmaf(w[t][k], x[t][k], v[k]);
+            for (u32 back = TAPS; back-- > 0;)
+                if (back < l.taps) v[k] = fmaf(w[back][k], x[back][k], v[k]);
+            if (a.activated) v[k] = divide(v[k], 1 + exp_fast(-v[k]));
+            if (!state || lane() + WARP * k >= n) v[k] = 0;
+            square = fmaf(v[k], v[k], square);
+        }
+        f32 by = 1;
+        if (head < 2 * a.key_heads) by = 1 / sqrtf(warp_reduce<Add>(square) + a.eps);
+        if (head < a.key_heads) by /= sqrtf(static_cast<f32>(a.size));
+#pragma unroll
+        for (u32 k = 0; k < EACH; k++)
+            if (lane() + WARP * k < n) a.y[static_cast<u64>(row) * l.channels + c[k]] = v[k] * by;
     }
-#pragma unroll
-    for (u32 k = 0; k < EACH; k++) {
-        if (a.activated) v[k] = divide(v[k], 1 + exp_fast(-v[k]));
-        if (!state || lane() + WARP * k >= n) v[k] = 0;
-        square = fmaf(v[k], v[k], square);
-    }
-    f32 by = 1;
-    if (head < 2 * a.key_heads) by = 1 / sqrtf(warp_reduce<Add>(square) + a.eps);
-    if (head < a.key_heads) by /= sqrtf(static_cast<f32>(a.size));
-#pragma unroll
-    for (u32 k = 0; k < EACH; k++)
-        if (lane() + WARP * k < n) a.y[static_cast<u64>(row) * l.channels + c[k]] = v[k] * by;
 }
 
 KERNEL(linear_convolve, ConvolveArgs, 128) {
@@ -172,18 +197,21 @@ DEVICE f32 softplus(f32 x) {
     return fmaf(2 * u, p, x > 0 ? x : 0);
 }
 
-// A block of `linear_rule` has some values of a head, of a run. A thread keeps 32 numbers of a row of S in registers, fours by turns with the other three lanes of the
-// row; behind the size of a key all are 0. Keys, queries and values of the next tokens are on their way to shared memory while those of some are used. There a token has
-// room for a key and a query, and for as many values as the block has rows, from an address that is a multiple of 16.
-template <bool DELTA> DEVICE void rule(const RuleArgs& a) {
-    static constexpr u32 FOURS = 8, LANES = 4, ROOM = 4 * FOURS * LANES;
+// A block of `linear_rule` has some values of a head, of a run. Numbers of a row of S are in LANES lanes, fours by turns, and a thread has 32 of them in registers, of
+// LANES / 4 rows: what it reads of a key or a query is for all of these. Behind the size of a key all are 0. Keys, queries and values of the next tokens are on their way
+// to shared memory while those of some are used. There a token has room for a key and a query, and for as many values as the block has rows, from an address that is a
+// multiple of 16.
+template <bool DELTA, u32 LANES> DEVICE void rule(const RuleArgs& a) {
+    static constexpr u32 ROWS = LANES / 4, FOURS = 8 / ROWS, ROOM = 128;
     const Layer& l = a.layer;
-    const u32 size = a.key_size, block_rows = threads() / LANES, width = 2 * ROOM + block_rows + 4;
+    const u32 size = a.key_size, block_rows = threads() / 4, width = 2 * ROOM + block_rows + 4;
     const u32 parts = div_up(a.value_size, block_rows), head = block_x() / parts, part = block_x() % parts * block_rows;
-    const u32 j = thread() / LANES, lane_of_row = thread() % LANES, first = l.first_row(block_y()), end = l.first_row(block_y() + 1);
+    const u32 j = thread() / LANES * ROWS, lane_of_row = thread() % LANES, first = l.first_row(block_y()), end = l.first_row(block_y() + 1);
     const u32 values = a.value_heads * a.value_size, value = head * a.value_size + part, shift = value % 4;
     const u32 block_values = least(block_rows, a.value_size - part);
-    const bool has = j < block_values;
+    // Of its rows' results a thread has one.
+    const u32 result = thread() / 4;
+    const bool gives = thread() % 4 == 0 && result < block_values;
     const u32 key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
     const u32 number = DELTA ? head / a.decay_heads * 2 * a.decay_heads + head % a.decay_heads : head;
     // Twice so many tokens, and of each its decay and beta.
@@ -218,27 +246,25 @@ template <bool DELTA> DEVICE void rule(const RuleArgs& a) {
     f32* state = l.state_of(first);
     if (!state) {
         for (u32 row = first; row < end; row++)
-            if (has && lane_of_row == 0) a.y[static_cast<u64>(row) * values + value + j] = 0;
+            if (gives) a.y[static_cast<u64>(row) * values + value + result] = 0;
         copy_wait<0>();
         return;
     }
-    f32* own = state + (l.taps - 1) * l.channels + static_cast<u64>(value + j) * size;
     const auto at = [&](u32 m) { return (m * LANES + lane_of_row) * 4; };
-    const bool begun = has && l.lengths[first] > 1;
-    f32 s[FOURS][4];
+    const auto own = [&](u32 r, u32 m) { return state + (l.taps - 1) * l.channels + static_cast<u64>(value + j + r) * size + at(m); };
+    const auto has = [&](u32 r, u32 m) { return j + r < block_values && at(m) < size; };
+    const bool begun = l.lengths[first] > 1;
+    f32 s[ROWS][FOURS][4];
 #pragma unroll
-    for (u32 m = 0; m < FOURS; m++) {
-        s[m][0] = s[m][1] = s[m][2] = s[m][3] = 0;
-        if (begun && at(m) < size) load_pack(s[m], own + at(m));
-    }
+    for (u32 r = 0; r < ROWS; r++)
+#pragma unroll
+        for (u32 m = 0; m < FOURS; m++) {
+            s[r][m][0] = s[r][m][1] = s[r][m][2] = s[r][m][3] = 0;
+            if (begun && has(r, m)) load_pack(s[r][m], own(r, m));
+        }
     // Blocks share the channels. What the convolution of the next token reads has been convolved.
     for (u32 c = block_x() * threads() + thread(); c < l.channels; c += grid_x() * threads()) l.keep<false>(a.x, a.stride, state, first, end - 1, c);
     const f32 bias = a.bias[head], rate = a.rate[head], skip = a.skip ? a.skip[head] : 0;
-    const auto sum_of_row = [&](const f32 (&v)[4]) {
-        f32 sum = (v[0] + v[1]) + (v[2] + v[3]);
-        sum += shuffle_xor(sum, 1);
-        return sum + shuffle_xor(sum, 2);
-    };
     for (u32 row = first, turn = 0; row < end; row += a.tokens, turn ^= 1) {
         f32 *factor = factors + 2 * turn * a.tokens, *token = fetched + turn * a.tokens * width;
         if (thread() < a.tokens) {
@@ -251,45 +277,65 @@ template <bool DELTA> DEVICE void rule(const RuleArgs& a) {
         // All threads are done with the other place.
         if (row + a.tokens < end) fetch(row + a.tokens, turn ^ 1);
         const u32 n = least(a.tokens, end - row);
+        // What lanes have of the results of the token before, and its value: lanes exchange them together with the sums of the next token.
+        f32 results[ROWS] = {}, passed = 0;
+        const auto give = [&](u32 t) {
+            const f32 sum = fmaf(skip, passed, warp_sums<ROWS, LANES / 2>(results));
+            if (gives && t < n) a.y[static_cast<u64>(row + t) * values + value + result] = sum;
+        };
 #pragma unroll 2
         for (u32 t = 0; t < n; t++) {
-            const f32 *of = token + t * width, decay = factor[2 * t], beta = factor[2 * t + 1], v = of[2 * ROOM + shift + j];
-            f32 x[FOURS][4], sums[4] = {0, 0, 0, 0};
+            const f32 *of = token + t * width, *v = of + 2 * ROOM + shift;
+            const f32 decay = factor[2 * t], beta = factor[2 * t + 1];
+            f32 x[FOURS][4], d[ROWS];
 #pragma unroll
-            for (u32 m = 0; m < FOURS; m++) {
-                load_pack(x[m], of + at(m));
+            for (u32 m = 0; m < FOURS; m++) load_pack(x[m], of + at(m));
 #pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    s[m][i] *= decay;
-                    if (DELTA) sums[i] = fmaf(s[m][i], x[m][i], sums[i]);
-                }
+            for (u32 r = 0; r < ROWS; r++) {
+                f32 sum = 0;
+#pragma unroll
+                for (u32 m = 0; m < FOURS; m++)
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) {
+                        s[r][m][i] *= decay;
+                        if (DELTA) sum = fmaf(s[r][m][i], x[m][i], sum);
+                    }
+                for (u32 m = LANES / 2; m > 0 && DELTA; m /= 2) sum += shuffle_xor(sum, m);
+                d[r] = beta * (DELTA ? v[j + r] - sum : v[j + r]);
             }
-            const f32 d = beta * (DELTA ? v - sum_of_row(sums) : v);
-            sums[0] = sums[1] = sums[2] = sums[3] = 0;
+            // There is none before the first one.
+            give(t - 1);
+            passed = v[result];
+#pragma unroll
+            for (u32 r = 0; r < ROWS; r++) results[r] = 0;
 #pragma unroll
             for (u32 m = 0; m < FOURS; m++) {
                 f32 q[4];
                 load_pack(q, of + ROOM + at(m));
 #pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    s[m][i] = fmaf(d, x[m][i], s[m][i]);
-                    sums[i] = fmaf(s[m][i], q[i], sums[i]);
-                }
+                for (u32 r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) {
+                        s[r][m][i] = fmaf(d[r], x[m][i], s[r][m][i]);
+                        results[r] = fmaf(s[r][m][i], q[i], results[r]);
+                    }
             }
-            const f32 sum = sum_of_row(sums);
-            if (has && lane_of_row == 0) a.y[static_cast<u64>(row + t) * values + value + j] = a.skip ? fmaf(skip, v, sum) : sum;
         }
+        give(n - 1);
     }
 #pragma unroll
-    for (u32 m = 0; m < FOURS; m++)
-        if (has && at(m) < size) store_pack(own + at(m), s[m]);
+    for (u32 r = 0; r < ROWS; r++)
+#pragma unroll
+        for (u32 m = 0; m < FOURS; m++)
+            if (has(r, m)) store_pack(own(r, m), s[r][m]);
 }
 
 // S = decay S; S = S + beta (v - S k) k^T; y = S q + skip v, token by token, with beta = sigmoid(b). Without b nothing is recalled, and beta is softplus(a + bias):
 // S = decay S + beta v k^T.
 KERNEL(linear_rule, RuleArgs, 128) {
-    if (a.b) rule<true>(a);
-    else rule<false>(a);
+    // More lanes read less, and exchange sums more often; only with a correction does the next token wait for that.
+    if (a.b) rule<true, 8>(a);
+    else rule<false, 16>(a);
 }
 
 struct GatesArgs {
@@ -306,6 +352,8 @@ struct GatesArgs {
     Forms out;
     // Elements of a head, and room for them in x.
     u32 dim, room, step, stride;
+    // Heads of a block: all, or as many as have whole groups of 32 columns.
+    u32 heads;
     f32 eps;
 };
 
@@ -318,46 +366,55 @@ enum { GATED,
     GATED_THEN_NORMED,
     // x gate
     MULTIPLIED };
-// Blocks along y share the columns, 4 a thread, and each computes the norms of the heads that it has columns of; a block that is alone has them all. Shared memory has
-// a number for each head, and room for those of warps.
+// Blocks along y share the heads of a row. Shared memory has the numbers of the block's heads, then one for each of them, and room for those of warps.
 KERNEL(linear_gates, GatesArgs, 1024) {
-    const u32 row = a.rows ? a.rows[block_x()] : block_x(), heads = a.out.cols / a.dim, share = threads() * 4;
-    const f32 *x = a.x + static_cast<u64>(row) * heads * a.room, *gates = a.gates + static_cast<u64>(row) * a.stride;
-    f32* by = shared<f32>();
-    const auto gated = [&](u32 head, u32 of) {
-        const f32 v = x[head * a.room + of], gate = gates[head * a.step + of];
+    static constexpr u32 AHEAD = 4;
+    const u32 row = a.rows ? a.rows[block_x()] : block_x(), all = a.out.cols / a.dim, first = block_y() * a.heads, heads = least(a.heads, all - first), cols = heads * a.dim;
+    const f32 *x = a.x + (static_cast<u64>(row) * all + first) * a.room, *gates = a.gates + static_cast<u64>(row) * a.stride + first * a.step;
+    f32 *kept = shared<f32>(), *by = kept + a.heads * a.dim;
+    const auto gated = [&](f32 v, f32 gate) {
         if (a.kind == MULTIPLIED) return v * gate;
         return divide(a.kind == GATED ? v : v * gate, 1 + exp_fast(-gate));
     };
     if (a.norm) {
-        const bool alone = grid_y() == 1;
-        const u32 first = alone ? 0 : block_y() * share / a.dim, end = alone ? heads : div_up(least(a.out.cols, (block_y() + 1) * share), a.dim);
         // A warp has a head, or, where there are fewer heads than warps, all of them have one after the other.
-        const bool all = end - first < threads() / WARP;
-        const u32 own = all ? thread() : lane(), those = all ? threads() : WARP;
-        for (u32 head = first + (all ? 0 : warp()); head < end; head += all ? 1 : threads() / WARP) {
+        const bool together = heads < threads() / WARP;
+        const u32 own = together ? thread() : lane(), those = together ? threads() : WARP;
+        for (u32 head = together ? 0 : warp(); head < heads; head += together ? 1 : threads() / WARP) {
             f32 square = 0;
-#pragma unroll 4
-            for (u32 i = own; i < a.dim; i += those) {
-                const f32 v = a.kind == GATED_THEN_NORMED ? gated(head, i) : x[head * a.room + i];
-                square = fmaf(v, v, square);
+            for (u32 base = own; base < a.dim; base += AHEAD * those) {
+                f32 v[AHEAD], gate[AHEAD], weight[AHEAD];
+#pragma unroll
+                for (u32 k = 0; k < AHEAD; k++) {
+                    const u32 of = least(base + k * those, a.dim - 1);
+                    v[k] = x[head * a.room + of], gate[k] = gates[head * a.step + of], weight[k] = a.norm[(first + head) * a.norm_step + of];
+                }
+#pragma unroll
+                for (u32 k = 0; k < AHEAD; k++) {
+                    if (base + k * those >= a.dim) break;
+                    const f32 result = gated(v[k], gate[k]), normed = a.kind == GATED_THEN_NORMED ? result : v[k];
+                    square = fmaf(normed, normed, square);
+                    kept[head * a.dim + base + k * those] = result * weight[k];
+                }
             }
-            square = all ? block_reduce<Add>(square, by + heads) : warp_reduce<Add>(square);
+            square = together ? block_reduce<Add>(square, by + a.heads) : warp_reduce<Add>(square);
             if (own == 0) by[head] = 1 / sqrtf(square / static_cast<f32>(a.dim) + a.eps);
         }
         sync_block();
     }
-    each_four(a.out.cols, [&](u32 at) {
-        f32 v[4] = {0, 0, 0, 0};
-        u32 head = at / a.dim, of = at % a.dim;
+    for (u32 base = warp() * WARP * 4; base < cols; base += threads() * 4) {
+        const u32 at = base + lane() * 4, from = at < cols ? at : 0;
+        f32 v[4], gate[4];
+        u32 head = from / a.dim, of = from % a.dim;
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            if (at + i < a.out.cols) {
-                v[i] = gated(head, of);
-                if (a.norm) v[i] *= by[head] * a.norm[head * a.norm_step + of];
-            }
+            if (a.norm) v[i] = kept[from + i] * by[head];
+            else v[i] = x[head * a.room + of], gate[i] = gates[head * a.step + of];
             if (++of == a.dim) of = 0, head++;
         }
-        put4(a.out, block_x(), at, v);
-    });
+#pragma unroll
+        for (u32 i = 0; i < 4; i++)
+            if (!a.norm) v[i] = gated(v[i], gate[i]);
+        put4(a.out, block_x(), at < cols ? first * a.dim + at : a.out.cols, v);
+    }
 }
