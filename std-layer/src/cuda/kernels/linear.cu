@@ -279,17 +279,28 @@ template <bool DELTA, u32 LANES> DEVICE void rule(const RuleArgs& a) {
         const u32 n = least(a.tokens, end - row);
         // What lanes have of the results of the token before, and its value: lanes exchange them together with the sums of the next token.
         f32 results[ROWS] = {}, passed = 0;
-        const auto give = [&](u32 t) {
+        u64 to = static_cast<u64>(row) * values + value + result;
+        const auto give = [&](bool some) {
             const f32 sum = fmaf(skip, passed, warp_sums<ROWS, LANES / 2>(results));
-            if (gives && t < n) a.y[static_cast<u64>(row + t) * values + value + result] = sum;
+            if (gives && some) a.y[to] = sum;
+            to += some ? values : 0;
         };
+        // What a thread takes of a token, apart from its query.
+        struct Token { f32 decay, beta, key[FOURS][4], values[ROWS], value; } now, next;
+        const auto take = [&](Token& to, u32 t) {
+            const f32 *of = token + t * width, *v = of + 2 * ROOM + shift;
+            to.decay = factor[2 * t], to.beta = factor[2 * t + 1], to.value = v[result];
+#pragma unroll
+            for (u32 m = 0; m < FOURS; m++) load_pack(to.key[m], of + at(m));
+#pragma unroll
+            for (u32 r = 0; r < ROWS; r++) to.values[r] = v[j + r];
+        };
+        take(now, 0);
 #pragma unroll 2
         for (u32 t = 0; t < n; t++) {
-            const f32 *of = token + t * width, *v = of + 2 * ROOM + shift;
-            const f32 decay = factor[2 * t], beta = factor[2 * t + 1];
-            f32 x[FOURS][4], d[ROWS];
+            f32 q[FOURS][4], d[ROWS];
 #pragma unroll
-            for (u32 m = 0; m < FOURS; m++) load_pack(x[m], of + at(m));
+            for (u32 m = 0; m < FOURS; m++) load_pack(q[m], token + t * width + ROOM + at(m));
 #pragma unroll
             for (u32 r = 0; r < ROWS; r++) {
                 f32 sum = 0;
@@ -297,31 +308,29 @@ template <bool DELTA, u32 LANES> DEVICE void rule(const RuleArgs& a) {
                 for (u32 m = 0; m < FOURS; m++)
 #pragma unroll
                     for (u32 i = 0; i < 4; i++) {
-                        s[r][m][i] *= decay;
-                        if (DELTA) sum = fmaf(s[r][m][i], x[m][i], sum);
+                        s[r][m][i] *= now.decay;
+                        if (DELTA) sum = fmaf(s[r][m][i], now.key[m][i], sum);
                     }
                 for (u32 m = LANES / 2; m > 0 && DELTA; m /= 2) sum += shuffle_xor(sum, m);
-                d[r] = beta * (DELTA ? v[j + r] - sum : v[j + r]);
+                d[r] = now.beta * (DELTA ? now.values[r] - sum : now.values[r]);
             }
-            // There is none before the first one.
-            give(t - 1);
-            passed = v[result];
+            take(next, least(t + 1, n - 1));
+            give(t > 0);
+            passed = now.value;
 #pragma unroll
-            for (u32 r = 0; r < ROWS; r++) results[r] = 0;
+            for (u32 r = 0; r < ROWS; r++) {
+                results[r] = 0;
 #pragma unroll
-            for (u32 m = 0; m < FOURS; m++) {
-                f32 q[4];
-                load_pack(q, of + ROOM + at(m));
-#pragma unroll
-                for (u32 r = 0; r < ROWS; r++)
+                for (u32 m = 0; m < FOURS; m++)
 #pragma unroll
                     for (u32 i = 0; i < 4; i++) {
-                        s[r][m][i] = fmaf(d[r], x[m][i], s[r][m][i]);
-                        results[r] = fmaf(s[r][m][i], q[i], results[r]);
+                        s[r][m][i] = fmaf(d[r], now.key[m][i], s[r][m][i]);
+                        results[r] = fmaf(s[r][m][i], q[m][i], results[r]);
                     }
             }
+            now = next;
         }
-        give(n - 1);
+        give(true);
     }
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++)
