@@ -373,17 +373,27 @@ pub(crate) fn gemm_join(elements: usize, multiprocessors: usize) -> Geometry {
     Geometry { grid: [elements.div_ceil(256).min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
-/// Bytes of shared memory that a warp takes to route a row: three numbers of 64 experts that may be chosen, and two of each that is.
-pub(crate) fn route_room(used: usize) -> usize {
-    (3 * 64 + 2 * used) * size_of::<u32>()
+/// Bytes of shared memory that are enough for a block of few registers on any GPU, and leave room for others.
+const SHARED: usize = 48 << 10;
+
+/// Bytes of shared memory that a warp takes to route a row: a number of each expert, two of 64 that may be chosen, and one of each that is.
+fn route_room((experts, used): (usize, usize)) -> usize {
+    (experts + 2 * 64 + used) * size_of::<u32>()
 }
 
-/// Sorting by expert: one block, whose warps share the pairs, and before that the rows that have yet to be routed. There are at least as many as ways to cut segments, and at most as
-/// many as find room in the shared memory of any GPU: it has two numbers of each expert, and for each warp one of each expert, or what it takes to route a row.
-pub(crate) fn sort(rows: usize, (experts, used): (usize, usize)) -> Geometry {
-    let each = route_room(used).max(experts * size_of::<u32>());
-    let own = 2 * size_of::<u32>() * experts;
-    let warps = rows.clamp(3, 32).min((48_usize << 10).saturating_sub(own) / each).max(1);
+/// Routing: a warp a row; as many in a block as find room in shared memory, up to eight.
+pub(crate) fn route(rows: usize, experts: (usize, usize)) -> Geometry {
+    let room = route_room(experts);
+    let warps = (SHARED / room).clamp(1, 8);
+    Geometry { grid: [rows.div_ceil(warps), 1, 1], threads: warps * 32, shared: warps * room }
+}
+
+/// Sorting by expert: one block, whose warps share the pairs, and before that the rows, if these have yet to be routed. There are at least as many as ways to cut segments, if they find room in
+/// shared memory: it has two numbers of each expert, and for each warp one of each expert, or what it takes to route a row.
+pub(crate) fn sort(rows: usize, experts: (usize, usize), routes: bool) -> Geometry {
+    let own = 2 * size_of::<u32>() * experts.0;
+    let each = if routes { route_room(experts) } else { size_of::<u32>() * experts.0.max(1) };
+    let warps = rows.clamp(3, 32).min(SHARED.saturating_sub(own) / each).max(1);
     Geometry { grid: [1, 1, 1], threads: warps * 32, shared: own + warps * each }
 }
 

@@ -129,17 +129,25 @@ fn elements_and_rows() {
         let rows = geometry.threads / 4;
         check("rule", geometry, [Tiles(heads * size.div_ceil(rows), 1), Tiles(n, 1), ONE]);
         // Four threads have 128 numbers of a row of the state, and those that exchange sums are in the same warp.
-        assert!(geometry.threads.is_multiple_of(32) && rows <= size.next_multiple_of(8), "{size}: {geometry:?}");
+        assert!(
+            geometry.threads.is_multiple_of(32) && rows <= size.next_multiple_of(8),
+            "{size}: {geometry:?}"
+        );
         let together = heads_together(heads, size);
         assert!(together == heads || (together * size).is_multiple_of(32), "{heads} of {size}: {together}");
         let geometry = gates(n, (heads, size), together);
         check("gates", geometry, [Tiles(n, 1), Tiles(heads, together), ONE]);
         assert!(geometry.shared >= (together * (size + 1) + 32) * F32, "{heads} of {size}: {geometry:?}");
         check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
-        let experts = 1 + s.below(4096);
-        let geometry = sort(n, (experts, 1 + s.below(experts.min(32))));
-        check("sort", geometry, [ONE, ONE, ONE]);
-        assert!(geometry.shared >= (2 + geometry.threads / 32) * experts * size_of::<u32>(), "{experts}: {geometry:?}");
+        let (experts, used) = (1 + s.below(4096), 1 + s.below(32));
+        for routes in [false, true] {
+            let geometry = sort(n, (experts, used), routes);
+            check("sort", geometry, [ONE, ONE, ONE]);
+            let room = (2 + geometry.threads / 32) * experts * size_of::<u32>();
+            assert!(geometry.shared >= room, "{experts}: {geometry:?}");
+        }
+        let geometry = route(n, (experts, used));
+        check("route", geometry, [Tiles(n, geometry.threads / 32), ONE, ONE]);
     });
 }
 

@@ -16,7 +16,7 @@ use crate::model::{LinearAttention, Recurrence, Rule};
 /// Elements of a head of keys, at most: four threads share a row of its state, with up to 32 numbers each. Of a head of values there may be as many rows.
 pub(crate) const MAX_SIZE: usize = 128;
 /// Rows of a prompt that a block of the convolution has.
-const CONVOLVED_ROWS: usize = 8;
+const CONVOLVED_ROWS: usize = 4;
 /// Tokens of a prompt that blocks of the rule have in shared memory at a time.
 const RULE_TOKENS: usize = 16;
 

@@ -4,8 +4,8 @@
 #include "segments.cuh"
 
 struct RouteArgs {
-    // What the router gives, `count` numbers a row; used up.
-    f32* scores;
+    // What the router gives, `count` numbers a row.
+    const f32* scores;
     // What is added to each row of these, if anything.
     const f32* bias;
     // What is added to the scores that these become, for choosing alone, if anything.
@@ -27,10 +27,7 @@ static constexpr f32 CLOSED = -1;
 template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
     const u32 size = a.count / a.groups;
     f32 first = Max::none, second = Max::none;
-    // The scores that the other lanes have written.
-    sync_warp();
     if (lane() < a.groups)
-#pragma unroll 4
         for (u32 i = lane() * size; i < (lane() + 1) * size; i++) {
             const f32 own = merit(i);
             if (own > first) second = first, first = own;
@@ -42,73 +39,52 @@ template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
         const f32 other = shuffle(sum, g);
         before += other > sum || (other == sum && g < lane());
     }
-    sync_warp();
     return lanes_of(lane() < a.groups && before < a.groups_used);
 }
 
-// The scores of a row that a lane has, every 32nd: EACH of them in registers, or, with EACH = 0, any number where they came from.
-template <u32 EACH> struct Scores {
-    f32* row;
-    u32 count;
-    f32 held[EACH];
-    DEVICE u32 room() const { return EACH; }
-    DEVICE f32& operator[](u32 k) { return held[k]; }
-};
-template <> struct Scores<0> {
-    f32* row;
-    u32 count;
-    DEVICE u32 room() const { return div_up(count, WARP); }
-    DEVICE f32& operator[](u32 k) { return row[lane() + WARP * k]; }
-};
-// Calls `each(k, i)` for the scores of this lane: number k is that of expert i.
-template <class Scores, class Each> DEVICE void each_own(Scores& scores, Each each) {
-#pragma unroll
-    for (u32 k = 0; k < scores.room(); k++) {
-        if (WARP * k >= scores.count) break;
-        if (lane() + WARP * k < scores.count) each(k, lane() + WARP * k);
-    }
+// Experts of a row that may be chosen, of which a warp has a list in shared memory: others are compared with all.
+static constexpr u32 LIST = 64;
+// Numbers of shared memory that a warp takes to route a row: the scores of all experts, two numbers for each of the list, and which are chosen.
+DEVICE u32 route_room(const RouteArgs& a) { return a.count + 2 * LIST + a.used; }
+
+// Calls `each(i)` for every 32nd expert: those that a lane has to itself.
+template <class Each> DEVICE void each_own(u32 count, Each each) {
+#pragma unroll 4
+    for (u32 i = lane(); i < count; i += WARP) each(i);
 }
 
-DEVICE u32 first_lane(u32 lanes) { return bits_set((lanes & (0 - lanes)) - 1); }
-
-// What a warp has in shared memory to choose experts: some that may be chosen. Behind it are the scores of those that are, and which they are.
-static constexpr u32 LIST = 64;
-struct Candidates {
-    f32 merits[LIST], scores[LIST];
-    u32 experts[LIST];
-};
-
 // A warp chooses the experts of a row: those with the largest softmax, or sigmoid, plus what is for choosing; of equal ones the first.
-template <u32 EACH> DEVICE void route(const RouteArgs& a, u32 row, Candidates& room) {
-    Scores<EACH> p;
-    p.row = a.scores + static_cast<u64>(row) * a.count, p.count = a.count;
+DEVICE void route(const RouteArgs& a, u32 row, u32* room) {
+    f32 *p = reinterpret_cast<f32*>(room), *merits = p + a.count;
+    u32 *listed = reinterpret_cast<u32*>(merits + LIST), *chosen = listed + LIST;
+    const f32* scores = a.scores + static_cast<u64>(row) * a.count;
     f32 top = Max::none, sum = 0, total = 1e-20f;
-    each_own(p, [&](u32 k, u32 i) { p[k] = p.row[i]; });
-    if (a.bias) each_own(p, [&](u32 k, u32 i) { p[k] += a.bias[i]; });
+    each_own(a.count, [&](u32 i) { top = most(top, p[i] = a.bias ? scores[i] + a.bias[i] : scores[i]); });
     if (a.sigmoid) {
-        each_own(p, [&](u32 k, u32) { p[k] = 1 / (1 + exp_fast(-p[k])); });
+        each_own(a.count, [&](u32 i) { p[i] = 1 / (1 + exp_fast(-p[i])); });
     } else {
-        each_own(p, [&](u32 k, u32) { top = most(top, p[k]); });
         top = warp_reduce<Max>(top);
-        each_own(p, [&](u32 k, u32) { sum += p[k] = exp_fast(p[k] - top); });
+        each_own(a.count, [&](u32 i) { sum += p[i] = exp_fast(p[i] - top); });
         sum = warp_reduce<Add>(sum);
-        each_own(p, [&](u32 k, u32) { p[k] = p[k] / sum; });
+        each_own(a.count, [&](u32 i) { p[i] = p[i] / sum; });
     }
+    sync_warp();
+    // Less than all that may be chosen.
     const f32 never = from_bits(0xff800000);
-    const auto merit = [&](f32 score, u32 i) {
-        const f32 own = score == CLOSED ? never : a.selection ? score + a.selection[i] : score;
+    const auto merit = [&](u32 i) {
+        const f32 score = p[i], own = score == CLOSED ? never : a.selection ? score + a.selection[i] : score;
         return own == own ? own : Max::none;
     };
     if (a.groups > 1) {
-        each_own(p, [&](u32 k, u32 i) { p.row[i] = p[k]; });
-        const u32 open = open_groups(a, [&](u32 i) { return merit(p.row[i], i); });
-        each_own(p, [&](u32 k, u32 i) {
-            if (!((open >> (i * a.groups / a.count)) & 1)) p[k] = CLOSED;
+        const u32 open = open_groups(a, merit);
+        each_own(a.count, [&](u32 i) {
+            if (!((open >> (i * a.groups / a.count)) & 1)) p[i] = CLOSED;
         });
+        sync_warp();
     }
-    // Where as many lanes have one as are used, none is chosen that is less than the best ones of all these.
+    // If there are as many lanes as experts are used, the best ones of lanes are enough: none is chosen that is less than the last of these.
     f32 best = never, bound = never;
-    each_own(p, [&](u32 k, u32 i) { best = most(best, merit(p[k], i)); });
+    each_own(a.count, [&](u32 i) { best = most(best, merit(i)); });
     if (a.used <= WARP) {
         u32 before = 0;
 #pragma unroll 8
@@ -116,60 +92,47 @@ template <u32 EACH> DEVICE void route(const RouteArgs& a, u32 row, Candidates& r
             const f32 other = shuffle(best, l);
             before += other > best || (other == best && l < lane());
         }
-        bound = shuffle(best, first_lane(lanes_of(before + 1 == a.used)));
+        const u32 last = lanes_of(before + 1 == a.used);
+        bound = shuffle(best, bits_set((last & (0 - last)) - 1));
     }
-    // Those that may be chosen, in their order.
     u32 n = 0;
-#pragma unroll
-    for (u32 k = 0; k < p.room(); k++) {
-        if (WARP * k >= a.count) break;
-        const u32 i = lane() + WARP * k;
-        const f32 own = i < a.count ? merit(p[k], i) : never;
-        const bool may = i < a.count && own >= bound;
-        const u32 lanes = lanes_of(may), at = n + bits_set(lanes & ((1u << lane()) - 1));
-        if (may && at < LIST) room.merits[at] = own, room.scores[at] = p[k], room.experts[at] = i;
+    for (u32 base = 0; base < a.count; base += WARP) {
+        const u32 i = base + lane();
+        const f32 own = i < a.count ? merit(i) : never;
+        const u32 lanes = lanes_of(i < a.count && own >= bound), at = n + bits_set(lanes & ((1u << lane()) - 1));
+        if (i < a.count && own >= bound && at < LIST) merits[at] = own, listed[at] = i;
         n += bits_set(lanes);
     }
-    // An expert's place among the chosen ones is how many are better.
-    f32* scores = reinterpret_cast<f32*>(&room + 1);
-    u32* experts = reinterpret_cast<u32*>(scores + a.used);
-    const auto put = [&](u32 place, f32 score, u32 i) {
-        if (place < a.used) scores[place] = score, experts[place] = i;
-    };
-    if (n > LIST) each_own(p, [&](u32 k, u32 i) { p.row[i] = p[k]; });
     sync_warp();
+    // An expert's place among the chosen ones is how many are better.
     for (u32 at = lane(); at < n && n <= LIST; at += WARP) {
+        const f32 own = merits[at];
         u32 place = 0;
-        for (u32 m = 0; m < n; m++) place += room.merits[m] > room.merits[at] || (room.merits[m] == room.merits[at] && m < at);
-        put(place, room.scores[at], room.experts[at]);
+#pragma unroll 4
+        for (u32 m = 0; m < n; m++) place += merits[m] > own || (merits[m] == own && m < at);
+        if (place < a.used) chosen[place] = listed[at];
     }
     for (u32 i = lane(); i < a.count && n > LIST; i += WARP) {
-        const f32 own = merit(p.row[i], i);
+        const f32 own = merit(i);
         u32 place = 0;
         for (u32 m = 0; m < a.count; m++) {
-            const f32 other = merit(p.row[m], m);
+            const f32 other = merit(m);
             place += other > own || (other == own && m < i);
         }
-        put(place, p.row[i], i);
+        if (place < a.used) chosen[place] = i;
     }
     sync_warp();
-    for (u32 j = 0; j < a.used; j++) total += scores[j];
+#pragma unroll 4
+    for (u32 j = 0; j < a.used; j++) total += p[chosen[j]];
     for (u32 j = lane(); j < a.used; j += WARP) {
         const u64 pair = static_cast<u64>(row) * a.used + j;
-        a.chosen[pair] = experts[j];
-        a.factors[pair] = (a.normalised ? scores[j] / total : scores[j]) * a.scale * (a.own ? a.own[experts[j]] : 1);
+        const u32 e = chosen[j];
+        a.chosen[pair] = e;
+        a.factors[pair] = (a.normalised ? p[e] / total : p[e]) * a.scale * (a.own ? a.own[e] : 1);
     }
+    // The room may be used again.
     sync_warp();
 }
-
-DEVICE void route(const RouteArgs& a, u32 row, u32* own) {
-    Candidates& room = *reinterpret_cast<Candidates*>(own);
-    if (a.count <= 16 * WARP) route<16>(a, row, room);
-    else route<0>(a, row, room);
-}
-
-// Numbers of shared memory that `route` takes.
-DEVICE u32 route_room(const RouteArgs& a) { return sizeof(Candidates) / sizeof(u32) + 2 * a.used; }
 
 KERNEL(experts_route, RouteArgs, 256) {
     u32* room = shared<u32>() + warp() * route_room(a);
@@ -221,6 +184,7 @@ template <class Each> DEVICE void each_pair(const RouteArgs& a, u32 first, u32 e
         for (u32 k = 0; k < AHEAD; k++) experts[k] = base + k * WARP < end ? a.chosen[base + k * WARP] : a.count;
 #pragma unroll
         for (u32 k = 0; k < AHEAD; k++) {
+            if (base - lane() + k * WARP >= end) break;
             const u32 e = experts[k];
             // Lanes with the same expert have all of its bits.
             u32 same = ~0u;
@@ -242,7 +206,7 @@ template <class Each> DEVICE void each_pair(const RouteArgs& a, u32 first, u32 e
 KERNEL(experts_sort, SortArgs, 1024) {
     static constexpr u32 AHEAD = 8;
     const RouteArgs& r = a.route;
-    const u32 warps = threads() / WARP, pairs = r.rows * r.used, share = div_up(div_up(pairs, warps), WARP) * WARP, room = most(r.count, route_room(r));
+    const u32 warps = threads() / WARP, pairs = r.rows * r.used, share = div_up(div_up(pairs, warps), WARP) * WARP, room = a.routes ? route_room(r) : r.count;
     const u32 first = least(pairs, warp() * share), end = least(pairs, first + share);
     u32 *counts = shared<u32>(), *starts = counts + r.count, *fronts = starts + r.count, *front = fronts + warp() * room;
     if (a.routes)

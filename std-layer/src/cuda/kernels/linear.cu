@@ -100,12 +100,10 @@ template <bool PRODUCT> DEVICE void convolve(const ConvolveArgs& a) {
     }
     const f32* state = nullptr;
     u32 before = 0;
-    // The channels of the next row, on their way while others are used.
-    f32 next[EACH];
-    l.input<PRODUCT>(next, a.x, a.stride, nullptr, from, 0, 0, c);
 #pragma unroll 1
     for (u32 row = from; row < end; row++) {
-        f32 v[EACH], square = 0;
+        f32 own[EACH], v[EACH], square = 0;
+        l.input<PRODUCT>(own, a.x, a.stride, nullptr, row, 0, 0, c);
         const bool goes_on = row > from && shuffle(sequences, row - from) == shuffle(sequences, row - from - 1);
         if (!goes_on) state = l.state_of(row);
         before = goes_on ? before + 1 : l.before(row);
@@ -114,9 +112,8 @@ template <bool PRODUCT> DEVICE void convolve(const ConvolveArgs& a) {
             v[k] = bias[k];
 #pragma unroll
             for (u32 back = TAPS - 1; back > 0; back--) x[back][k] = x[back - 1][k];
-            x[0][k] = next[k];
+            x[0][k] = own[k];
         }
-        l.input<PRODUCT>(next, a.x, a.stride, nullptr, least(row + 1, end - 1), 0, 0, c);
         if (state) {
 #pragma unroll
             for (u32 back = 1; back < TAPS && !goes_on; back++)
@@ -197,12 +194,12 @@ DEVICE f32 softplus(f32 x) {
     return fmaf(2 * u, p, x > 0 ? x : 0);
 }
 
-// A block of `linear_rule` has some values of a head, of a run. Numbers of a row of S are in LANES lanes, fours by turns, and a thread has 32 of them in registers, of
-// LANES / 4 rows: what it reads of a key or a query is for all of these. Behind the size of a key all are 0. Keys, queries and values of the next tokens are on their way
+// A block of `linear_rule` has some values of a head, of a run. Numbers of a row of S are in eight lanes, fours by turns, and a thread has 16 of them in registers, of each of
+// two rows: what it reads of a key or a query is for both. Behind the size of a key all are 0. Keys, queries and values of the next tokens are on their way
 // to shared memory while those of some are used. There a token has room for a key and a query, and for as many values as the block has rows, from an address that is a
 // multiple of 16.
-template <bool DELTA, u32 LANES> DEVICE void rule(const RuleArgs& a) {
-    static constexpr u32 ROWS = LANES / 4, FOURS = 8 / ROWS, ROOM = 128;
+template <bool DELTA> DEVICE void rule(const RuleArgs& a) {
+    static constexpr u32 LANES = 8, ROWS = 2, FOURS = 4, ROOM = 128;
     const Layer& l = a.layer;
     const u32 size = a.key_size, block_rows = threads() / 4, width = 2 * ROOM + block_rows + 4;
     const u32 parts = div_up(a.value_size, block_rows), head = block_x() / parts, part = block_x() % parts * block_rows;
@@ -285,22 +282,13 @@ template <bool DELTA, u32 LANES> DEVICE void rule(const RuleArgs& a) {
             if (gives && some) a.y[to] = sum;
             to += some ? values : 0;
         };
-        // What a thread takes of a token, apart from its query.
-        struct Token { f32 decay, beta, key[FOURS][4], values[ROWS], value; } now, next;
-        const auto take = [&](Token& to, u32 t) {
-            const f32 *of = token + t * width, *v = of + 2 * ROOM + shift;
-            to.decay = factor[2 * t], to.beta = factor[2 * t + 1], to.value = v[result];
-#pragma unroll
-            for (u32 m = 0; m < FOURS; m++) load_pack(to.key[m], of + at(m));
-#pragma unroll
-            for (u32 r = 0; r < ROWS; r++) to.values[r] = v[j + r];
-        };
-        take(now, 0);
 #pragma unroll 2
         for (u32 t = 0; t < n; t++) {
-            f32 q[FOURS][4], d[ROWS];
+            const f32 *of = token + t * width, *v = of + 2 * ROOM + shift;
+            const f32 decay = factor[2 * t], beta = factor[2 * t + 1];
+            f32 x[FOURS][4], d[ROWS];
 #pragma unroll
-            for (u32 m = 0; m < FOURS; m++) load_pack(q[m], token + t * width + ROOM + at(m));
+            for (u32 m = 0; m < FOURS; m++) load_pack(x[m], of + at(m));
 #pragma unroll
             for (u32 r = 0; r < ROWS; r++) {
                 f32 sum = 0;
@@ -308,27 +296,28 @@ template <bool DELTA, u32 LANES> DEVICE void rule(const RuleArgs& a) {
                 for (u32 m = 0; m < FOURS; m++)
 #pragma unroll
                     for (u32 i = 0; i < 4; i++) {
-                        s[r][m][i] *= now.decay;
-                        if (DELTA) sum = fmaf(s[r][m][i], now.key[m][i], sum);
+                        s[r][m][i] *= decay;
+                        if (DELTA) sum = fmaf(s[r][m][i], x[m][i], sum);
                     }
                 for (u32 m = LANES / 2; m > 0 && DELTA; m /= 2) sum += shuffle_xor(sum, m);
-                d[r] = now.beta * (DELTA ? now.values[r] - sum : now.values[r]);
+                d[r] = beta * (DELTA ? v[j + r] - sum : v[j + r]);
             }
-            take(next, least(t + 1, n - 1));
             give(t > 0);
-            passed = now.value;
+            passed = v[result];
 #pragma unroll
-            for (u32 r = 0; r < ROWS; r++) {
-                results[r] = 0;
+            for (u32 r = 0; r < ROWS; r++) results[r] = 0;
 #pragma unroll
-                for (u32 m = 0; m < FOURS; m++)
+            for (u32 m = 0; m < FOURS; m++) {
+                f32 q[4];
+                load_pack(q, of + ROOM + at(m));
+#pragma unroll
+                for (u32 r = 0; r < ROWS; r++)
 #pragma unroll
                     for (u32 i = 0; i < 4; i++) {
-                        s[r][m][i] = fmaf(d[r], now.key[m][i], s[r][m][i]);
-                        results[r] = fmaf(s[r][m][i], q[m][i], results[r]);
+                        s[r][m][i] = fmaf(d[r], x[m][i], s[r][m][i]);
+                        results[r] = fmaf(s[r][m][i], q[i], results[r]);
                     }
             }
-            now = next;
         }
         give(true);
     }
@@ -342,9 +331,8 @@ template <bool DELTA, u32 LANES> DEVICE void rule(const RuleArgs& a) {
 // S = decay S; S = S + beta (v - S k) k^T; y = S q + skip v, token by token, with beta = sigmoid(b). Without b nothing is recalled, and beta is softplus(a + bias):
 // S = decay S + beta v k^T.
 KERNEL(linear_rule, RuleArgs, 128) {
-    // More lanes read less, and exchange sums more often; only with a correction does the next token wait for that.
-    if (a.b) rule<true, 8>(a);
-    else rule<false, 16>(a);
+    if (a.b) rule<true>(a);
+    else rule<false>(a);
 }
 
 struct GatesArgs {
