@@ -122,7 +122,7 @@ impl Ops {
         &self,
         stream: &Stream,
         experts: Experts,
-        (scores, biases): (ViewMut<'_, f32>, [Option<View<'_, f32>>; 3]),
+        (scores, biases): (View<'_, f32>, [Option<View<'_, f32>>; 3]),
         to: Routes<'_>,
     ) -> Result<(), CudaError> {
         let Experts { count, used, scoring, groups, normalised, scale, .. } = experts;
@@ -198,12 +198,12 @@ impl Ops {
             room,
             routes: routes.into(),
         };
-        let geometry = geometry::sort(if routes { m } else { 0 }, count);
+        let geometry = geometry::sort(m, (count, used), routes);
         let name = |name| (File::experts, Name("experts", name, ""));
         // SAFETY: the arguments were checked.
         unsafe {
             if !routes {
-                let geometry = geometry::warps(m, 0, self.multiprocessors());
+                let geometry = geometry::route(m, (count, used));
                 self.loader.launch(name("route"), stream, geometry, &route)?;
             }
             self.loader.launch(name("sort"), stream, geometry, &args)

@@ -153,20 +153,30 @@ pub(crate) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
     Geometry { grid: [rows, heads.div_ceil(4), 1], threads: 4 * 32, shared: 4 * head_dim * F32 }
 }
 
-/// The rule of linear attention: a block a head of values and a row, in which up to four threads share each row of the state.
-pub(crate) fn rule(rows: usize, heads: usize, [key_size, value_size]: [usize; 2]) -> Geometry {
-    let lanes = key_size.div_ceil(32).next_power_of_two();
-    Geometry { grid: [heads, rows, 1], threads: (value_size * lanes).next_multiple_of(32), shared: 0 }
+/// The rule of linear attention, of `runs` of rows: a block has up to 32 values of a head, each a row of the state that four threads share. It has twice so many
+/// tokens in shared memory: of each a key and a query, a value for each row and four more, and two factors.
+pub(crate) fn rule(runs: usize, (heads, value_size): (usize, usize), tokens: usize) -> Geometry {
+    let rows = value_size.min(32).next_multiple_of(8);
+    let shared = 2 * tokens * (2 * 128 + rows + 4 + 2) * F32;
+    Geometry { grid: [heads * value_size.div_ceil(rows), runs, 1], threads: 4 * rows, shared }
 }
 
-/// A thread a channel of a row.
-pub(crate) fn keep(rows: usize, channels: usize) -> Geometry {
-    Geometry { grid: [rows, channels.div_ceil(256), 1], threads: 256, shared: 0 }
+/// A thread a channel of a run of rows.
+pub(crate) fn keep(runs: usize, channels: usize) -> Geometry {
+    Geometry { grid: [runs, channels.div_ceil(256), 1], threads: 256, shared: 0 }
 }
 
-/// Four columns a thread, in blocks of 1024 columns; a number for each head, and where warps meet.
-pub(crate) fn gates(rows: usize, cols: usize, heads: usize) -> Geometry {
-    Geometry { shared: (heads + 32) * F32, ..fours(rows, cols) }
+/// Heads of `dim` elements that a block gates: whole groups of 32 columns, and 1024 columns at most if these are so many; or all.
+pub(crate) fn heads_together(heads: usize, dim: usize) -> usize {
+    let step = 32 >> dim.trailing_zeros().min(5);
+    (1024 / dim / step * step).max(step).min(heads)
+}
+
+/// Four columns a thread, in blocks that have some heads `together`: their numbers, one for each, and where warps meet.
+pub(crate) fn gates(rows: usize, (heads, dim): (usize, usize), together: usize) -> Geometry {
+    let cols = together * dim;
+    let Geometry { threads, .. } = by_fours(rows, cols);
+    Geometry { grid: [rows, heads.div_ceil(together), 1], threads, shared: (cols + together + 32) * F32 }
 }
 
 /// A thread a row.
@@ -385,13 +395,28 @@ pub(crate) fn gemm_join(elements: usize, multiprocessors: usize) -> Geometry {
     Geometry { grid: [elements.div_ceil(256).min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
-/// Sorting by expert: one block, whose warps share the experts, and before that the rows that have yet to be routed. Two numbers of each expert.
-pub(crate) fn sort(rows: usize, experts: usize) -> Geometry {
-    Geometry {
-        grid: [1, 1, 1],
-        threads: rows.max(experts).clamp(1, 32) * 32,
-        shared: 2 * size_of::<u32>() * experts,
-    }
+/// Bytes of shared memory that are enough for a block of few registers on any GPU, and leave room for others.
+const SHARED: usize = 48 << 10;
+
+/// Bytes of shared memory that a warp takes to route a row: a number of each expert, two of 64 that may be chosen, and one of each that is.
+fn route_room((experts, used): (usize, usize)) -> usize {
+    (experts + 2 * 64 + used) * size_of::<u32>()
+}
+
+/// Routing: a warp a row; as many in a block as find room in shared memory, up to eight.
+pub(crate) fn route(rows: usize, experts: (usize, usize)) -> Geometry {
+    let room = route_room(experts);
+    let warps = (SHARED / room).clamp(1, 8);
+    Geometry { grid: [rows.div_ceil(warps), 1, 1], threads: warps * 32, shared: warps * room }
+}
+
+/// Sorting by expert: one block, whose warps share the pairs, and before that the rows, if these have yet to be routed. There are at least as many as ways to cut segments, if they find room in
+/// shared memory: it has two numbers of each expert, and for each warp one of each expert, or what it takes to route a row.
+pub(crate) fn sort(rows: usize, experts: (usize, usize), routes: bool) -> Geometry {
+    let own = 2 * size_of::<u32>() * experts.0;
+    let each = if routes { route_room(experts) } else { size_of::<u32>() * experts.0.max(1) };
+    let warps = rows.clamp(3, 32).min(SHARED.saturating_sub(own) / each).max(1);
+    Geometry { grid: [1, 1, 1], threads: warps * 32, shared: own + warps * each }
 }
 
 /// Scores of a row that a block prepares, for which a token is chosen later, and each of its warps.

@@ -124,24 +124,30 @@ fn elements_and_rows() {
         check("norm", norm(n, m, processors), [Tiles(n, 1), Tiles(shares, 1), ONE]);
         check("fours", fours(n, m), [Tiles(n, 1), Tiles(m, 1024), ONE]);
         check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), Tiles(m, 4), ONE]);
-        let (heads, size) = (1 + s.below(256), 4 * (1 + s.below(32)));
-        let geometry = rule(n, heads, [size; 2]);
-        check("rule", geometry, [Tiles(heads, 1), Tiles(n, 1), ONE]);
-        // A thread has 32 numbers at most, and the lanes of a row are in the same warp.
-        let lanes = if size > 64 {
-            4
-        } else if size > 32 {
-            2
-        } else {
-            1
-        };
+        let (heads, size) = (1 + s.below(256), 1 + s.below(128));
+        let geometry = rule(n, (heads, size), 1 + s.below(16));
+        let rows = geometry.threads / 4;
+        check("rule", geometry, [Tiles(heads * size.div_ceil(rows), 1), Tiles(n, 1), ONE]);
+        // Four threads have 128 numbers of a row of the state, and those that exchange sums are in the same warp.
         assert!(
-            lanes * 32 >= size && (size * lanes..=512).contains(&geometry.threads),
+            geometry.threads.is_multiple_of(32) && rows <= size.next_multiple_of(8),
             "{size}: {geometry:?}"
         );
-        check("gates", gates(n, heads * size, heads), [Tiles(n, 1), Tiles(heads * size, 1024), ONE]);
+        let together = heads_together(heads, size);
+        assert!(together == heads || (together * size).is_multiple_of(32), "{heads} of {size}: {together}");
+        let geometry = gates(n, (heads, size), together);
+        check("gates", geometry, [Tiles(n, 1), Tiles(heads, together), ONE]);
+        assert!(geometry.shared >= (together * (size + 1) + 32) * F32, "{heads} of {size}: {geometry:?}");
         check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
-        check("sort", sort(n, 1 + s.below(4096)), [ONE, ONE, ONE]);
+        let (experts, used) = (1 + s.below(4096), 1 + s.below(32));
+        for routes in [false, true] {
+            let geometry = sort(n, (experts, used), routes);
+            check("sort", geometry, [ONE, ONE, ONE]);
+            let room = (2 + geometry.threads / 32) * experts * size_of::<u32>();
+            assert!(geometry.shared >= room, "{experts}: {geometry:?}");
+        }
+        let geometry = route(n, (experts, used));
+        check("route", geometry, [Tiles(n, geometry.threads / 32), ONE, ONE]);
     });
 }
 

@@ -15,6 +15,13 @@ use crate::model::{LinearAttention, Recurrence, Rule};
 
 /// Elements of a head of keys, at most: four threads share a row of its state, with up to 32 numbers each. Of a head of values there may be as many rows.
 pub(crate) const MAX_SIZE: usize = 128;
+/// Rows of a prompt that a block of the convolution has.
+const CONVOLVED_ROWS: usize = 4;
+/// Tokens of a prompt that blocks of the rule have in shared memory at a time.
+const RULE_TOKENS: usize = 16;
+
+/// Tokens that a convolution reads, at most.
+const MAX_TAPS: usize = 8;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -23,6 +30,7 @@ struct LayerArgs {
     tables: Address,
     sequences: Address,
     lengths: Address,
+    starts: Address,
     rows: u32,
     table_rows: u32,
     table_len: u32,
@@ -45,6 +53,7 @@ struct ConvolveArgs {
     size: u32,
     key_heads: u32,
     activated: u32,
+    rows: u32,
     eps: f32,
 }
 
@@ -76,6 +85,7 @@ struct RuleArgs {
     value_size: u32,
     stride: u32,
     strides: [u32; 2],
+    tokens: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -92,6 +102,7 @@ struct GatesArgs {
     room: u32,
     step: u32,
     stride: u32,
+    heads: u32,
     eps: f32,
 }
 
@@ -114,8 +125,17 @@ pub(crate) struct RecurrentLayer<'a> {
     /// Of each sequence the page that is its state.
     pub(crate) tables: PageTables<'a>,
     pub(crate) rows: StepRows<'a>,
+    /// Where rows of the same sequence begin, and behind them the number of rows; without, every row is of another sequence.
+    pub(crate) starts: Option<View<'a, u32>>,
     /// Channels, as products left them; of a short convolution all that they gave.
     pub(crate) x: Strided<'a>,
+}
+
+impl RecurrentLayer<'_> {
+    /// Of how many sequences there are rows.
+    fn runs(&self) -> usize {
+        self.starts.map_or(self.rows.lengths.len(), |starts| starts.len().saturating_sub(1))
+    }
 }
 
 /// What the rule takes beside the results of the convolution.
@@ -197,7 +217,8 @@ impl Ops {
         same_len("sequences", layer.rows.sequences.len(), m)?;
         let contexts =
             [layer.rows.lengths.context(), layer.rows.sequences.context(), layer.tables.pages.context()];
-        for context in contexts.into_iter().chain([states.context()]) {
+        let starts = layer.starts.map(|starts| starts.context());
+        for context in contexts.into_iter().chain([states.context()]).chain(starts) {
             self.here(context)?;
         }
         let (state, channels) = (layer.of.state(), layer.of.channels());
@@ -209,12 +230,16 @@ impl Ops {
             tables: layer.tables.pages.address(),
             sequences: layer.rows.sequences.address(),
             lengths: layer.rows.lengths.address(),
+            starts: layer.starts.map_or(0, |starts| starts.address()),
             rows: small("rows", m)?,
             table_rows: small("rows of tables", layer.tables.rows()?)?,
             table_len: small("numbers of a table", layer.tables.len)?,
             pages: small("states", pages)?,
             channels: small("channels", channels)?,
-            taps: small("taps", layer.of.taps())?,
+            taps: match layer.of.taps() {
+                taps @ 2..=MAX_TAPS => small("taps", taps)?,
+                _ => return Err(bad("taps", "2 to 8")),
+            },
             state: small("numbers of a state", state)?,
             factor: match layer.of {
                 Recurrence::Linear(_) => 0,
@@ -259,6 +284,8 @@ impl Ops {
             Recurrence::Linear(_) => (MAX_SIZE, 0, true),
             Recurrence::Convolution(_) => (MAX_SIZE, 0, false),
         };
+        // Where every row is of another sequence, none has anything to do with the one before.
+        let rows = if layer.starts.is_some() { CONVOLVED_ROWS } else { 1 };
         let args = ConvolveArgs {
             layer: args,
             x,
@@ -269,9 +296,10 @@ impl Ops {
             size: small("size", size)?,
             key_heads: small("heads of keys", key_heads)?,
             activated: activated.into(),
+            rows: small("rows", rows)?,
             eps,
         };
-        let geometry = geometry::heads(m, channels.div_ceil(size), 0);
+        let geometry = geometry::heads(m.div_ceil(rows), channels.div_ceil(size), 0);
         // SAFETY: the arguments were checked; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("convolve"), stream, geometry, &args) }
     }
@@ -285,7 +313,7 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let args = self.layer_args(states, &layer)?;
         let (x, stride) = self.channels(&layer)?;
-        let geometry = geometry::keep(layer.rows.lengths.len(), layer.of.channels());
+        let geometry = geometry::keep(layer.runs(), layer.of.channels());
         let args = KeepArgs { layer: args, x, stride };
         // SAFETY: the arguments were checked, and the states are borrowed alone; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("keep"), stream, geometry, &args) }
@@ -337,6 +365,8 @@ impl Ops {
         self.here(convolved.context())?;
         self.here(y.context())?;
         aligned("convolved", convolved.address())?;
+        // Where every row is of another sequence, blocks have one token.
+        let (runs, tokens) = (layer.runs(), if layer.starts.is_some() { RULE_TOKENS } else { 1 });
         let args = RuleArgs {
             layer: args,
             x,
@@ -355,8 +385,9 @@ impl Ops {
             value_size: small("size of values", value_size)?,
             stride,
             strides,
+            tokens: small("tokens", tokens)?,
         };
-        let geometry = geometry::rule(m, value_heads, [key_size, value_size]);
+        let geometry = geometry::rule(runs, (value_heads, value_size), tokens);
         // SAFETY: the arguments were checked, and the states are borrowed alone; sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel("rule"), stream, geometry, &args) }
     }
@@ -390,7 +421,8 @@ impl Ops {
         }
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         self.here(x.context())?;
-        let (m, cols) = (rows.map_or(all, |rows| rows.len()), to.cols);
+        let m = rows.map_or(all, |rows| rows.len());
+        let together = geometry::heads_together(heads, dim);
         let args = GatesArgs {
             x: x.address(),
             rows: rows.map_or(0, |rows| rows.address()),
@@ -403,9 +435,10 @@ impl Ops {
             room: small("room", room)?,
             step: small("step", step)?,
             stride,
+            heads: small("heads", together)?,
             eps,
         };
-        let geometry = geometry::gates(m, cols, heads);
+        let geometry = geometry::gates(m, (heads, dim), together);
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(kernel("gates"), stream, geometry, &args) }
     }

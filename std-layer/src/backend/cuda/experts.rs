@@ -180,7 +180,7 @@ impl<'a> Lowering<'a> {
                     experts: of.biases.is_some().then(|| numbers(EXPERTS)).transpose()?,
                     cuts: cuts.iter().map(table).collect::<Result<_, _>>()?,
                 };
-                let scores = memory.floats(layout, Place::Scores, 0, m * experts.count)?;
+                let scores = memory.floats(layout, Place::Scores, 0, m * experts.count)?.into_view();
                 let biases = [&of.router_bias, &of.selection_bias, &of.factors]
                     .map(|bias| bias.as_ref().map(Buffer::view));
                 gpu.ops.experts_sort(&gpu.stream, experts, (scores, biases), to)

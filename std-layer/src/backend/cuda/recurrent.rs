@@ -30,6 +30,8 @@ impl<'a> Lowering<'a> {
         self.size(convolved, channels, 4);
         self.size(Place::Mixed, outputs, 4);
         let uses = [(Place::Heads, Access::Read), (convolved, Access::Write), (Place::Mixed, Access::Write)];
+        // None in a recorded step, where every run has one row.
+        let runs = self.rows.runs.len();
         self.launch(&uses, |memory, layout, gpu| {
             let all = memory.floats(layout, Place::Heads, 0, m * width)?.into_view();
             let part = |member: usize| {
@@ -38,7 +40,8 @@ impl<'a> Lowering<'a> {
             };
             let group = memory.group_of[layer];
             let tables = PageTables { pages: memory.tables[group], len: memory.table_len };
-            let how = RecurrentLayer { of, tables, rows: memory.rows, x: part(0)? };
+            let starts = (runs > 0).then(|| memory.starts.range(0..runs + 1)).transpose()?;
+            let how = RecurrentLayer { of, tables, rows: memory.rows, starts, x: part(0)? };
             let floats = |place, n| memory.floats(layout, place, 0, n);
             let (to, from) = (floats(convolved, channels)?, floats(convolved, channels)?.into_view());
             let y = floats(Place::Mixed, outputs)?;

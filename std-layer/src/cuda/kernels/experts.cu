@@ -4,8 +4,8 @@
 #include "segments.cuh"
 
 struct RouteArgs {
-    // What the router gives, `count` numbers a row; used up.
-    f32* scores;
+    // What the router gives, `count` numbers a row.
+    const f32* scores;
     // What is added to each row of these, if anything.
     const f32* bias;
     // What is added to the scores that these become, for choosing alone, if anything.
@@ -20,15 +20,13 @@ struct RouteArgs {
     f32 scale;
 };
 
-// In place of the score of an expert that was taken: scores are 0 or more, or no numbers. The latter are chosen as if they were the least of all.
-static constexpr f32 TAKEN = -1;
+// In place of the score of an expert in a group that is not taken: scores are 0 or more, or no numbers. The latter are chosen as if they were the least of all.
+static constexpr f32 CLOSED = -1;
 
 // The groups that are taken, a bit for each: those whose two best experts have the largest sum, of equal ones the first. A lane has a group.
 template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
     const u32 size = a.count / a.groups;
     f32 first = Max::none, second = Max::none;
-    // The scores that the other lanes have made.
-    sync_warp();
     if (lane() < a.groups)
         for (u32 i = lane() * size; i < (lane() + 1) * size; i++) {
             const f32 own = merit(i);
@@ -41,54 +39,104 @@ template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
         const f32 other = shuffle(sum, g);
         before += other > sum || (other == sum && g < lane());
     }
-    sync_warp();
     return lanes_of(lane() < a.groups && before < a.groups_used);
 }
 
+// Experts of a row that may be chosen, of which a warp has a list in shared memory: others are compared with all.
+static constexpr u32 LIST = 64;
+// Numbers of shared memory that a warp takes to route a row: the scores of all experts, two numbers for each of the list, and which are chosen.
+DEVICE u32 route_room(const RouteArgs& a) { return a.count + 2 * LIST + a.used; }
+
+// Calls `each(i)` for every 32nd expert: those that a lane has to itself.
+template <class Each> DEVICE void each_own(u32 count, Each each) {
+#pragma unroll 4
+    for (u32 i = lane(); i < count; i += WARP) each(i);
+}
+
 // A warp chooses the experts of a row: those with the largest softmax, or sigmoid, plus what is for choosing; of equal ones the first.
-DEVICE void route(const RouteArgs& a, u32 row) {
-    f32* p = a.scores + static_cast<u64>(row) * a.count;
-    u32* chosen = a.chosen + static_cast<u64>(row) * a.used;
-    f32* factors = a.factors + static_cast<u64>(row) * a.used;
-    // A lane has every 32nd score to itself.
+DEVICE void route(const RouteArgs& a, u32 row, u32* room) {
+    f32 *p = reinterpret_cast<f32*>(room), *merits = p + a.count;
+    u32 *listed = reinterpret_cast<u32*>(merits + LIST), *chosen = listed + LIST;
+    const f32* scores = a.scores + static_cast<u64>(row) * a.count;
     f32 top = Max::none, sum = 0, total = 1e-20f;
-    for (u32 i = lane(); i < a.count; i += WARP) top = most(top, a.bias ? p[i] += a.bias[i] : p[i]);
+    each_own(a.count, [&](u32 i) { top = most(top, p[i] = a.bias ? scores[i] + a.bias[i] : scores[i]); });
     if (a.sigmoid) {
-        for (u32 i = lane(); i < a.count; i += WARP) p[i] = 1 / (1 + exp_fast(-p[i]));
+        each_own(a.count, [&](u32 i) { p[i] = 1 / (1 + exp_fast(-p[i])); });
     } else {
         top = warp_reduce<Max>(top);
-        for (u32 i = lane(); i < a.count; i += WARP) sum += p[i] = exp_fast(p[i] - top);
+        each_own(a.count, [&](u32 i) { sum += p[i] = exp_fast(p[i] - top); });
         sum = warp_reduce<Add>(sum);
-        for (u32 i = lane(); i < a.count; i += WARP) p[i] = p[i] / sum;
+        each_own(a.count, [&](u32 i) { p[i] = p[i] / sum; });
     }
-    const auto merit = [&](u32 i) { return p[i] == p[i] ? a.selection ? p[i] + a.selection[i] : p[i] : Max::none; };
-    const u32 open = a.groups > 1 ? open_groups(a, merit) : 0;
-    for (u32 j = 0; j < a.used; j++) {
-        f32 best = Max::none;
-        u32 at = a.count;
-        for (u32 i = lane(); i < a.count; i += WARP) {
-            if (p[i] == TAKEN || (a.groups > 1 && !((open >> (i * a.groups / a.count)) & 1))) continue;
-            const f32 score = merit(i);
-            if (score > best || at == a.count) best = score, at = i;
-        }
-        for (u32 m = WARP / 2; m > 0; m /= 2) {
-            const f32 other = shuffle_xor(best, m);
-            const u32 there = shuffle_xor(at, m);
-            if (other > best || (other == best && there < at)) best = other, at = there;
-        }
-        f32 score = 0;
-        if (lane() == at % WARP) score = p[at], p[at] = TAKEN;
-        score = shuffle(score, at % WARP);
-        total += score;
-        if (lane() == j % WARP) chosen[j] = at, factors[j] = score;
+    sync_warp();
+    // Less than all that may be chosen.
+    const f32 never = from_bits(0xff800000);
+    const auto merit = [&](u32 i) {
+        const f32 score = p[i], own = score == CLOSED ? never : a.selection ? score + a.selection[i] : score;
+        return own == own ? own : Max::none;
+    };
+    if (a.groups > 1) {
+        const u32 open = open_groups(a, merit);
+        each_own(a.count, [&](u32 i) {
+            if (!((open >> (i * a.groups / a.count)) & 1)) p[i] = CLOSED;
+        });
+        sync_warp();
     }
-    // A lane reads what it wrote itself.
-    for (u32 j = lane(); j < a.used; j += WARP)
-        factors[j] = (a.normalised ? factors[j] / total : factors[j]) * a.scale * (a.own ? a.own[chosen[j]] : 1);
+    // If there are as many lanes as experts are used, the best ones of lanes are enough: none is chosen that is less than the last of these.
+    f32 best = never, bound = never;
+    each_own(a.count, [&](u32 i) { best = most(best, merit(i)); });
+    if (a.used <= WARP) {
+        u32 before = 0;
+#pragma unroll 8
+        for (u32 l = 0; l < WARP; l++) {
+            const f32 other = shuffle(best, l);
+            before += other > best || (other == best && l < lane());
+        }
+        const u32 last = lanes_of(before + 1 == a.used);
+        bound = shuffle(best, bits_set((last & (0 - last)) - 1));
+    }
+    u32 n = 0;
+    for (u32 base = 0; base < a.count; base += WARP) {
+        const u32 i = base + lane();
+        const f32 own = i < a.count ? merit(i) : never;
+        const u32 lanes = lanes_of(i < a.count && own >= bound), at = n + bits_set(lanes & ((1u << lane()) - 1));
+        if (i < a.count && own >= bound && at < LIST) merits[at] = own, listed[at] = i;
+        n += bits_set(lanes);
+    }
+    sync_warp();
+    // An expert's place among the chosen ones is how many are better.
+    for (u32 at = lane(); at < n && n <= LIST; at += WARP) {
+        const f32 own = merits[at];
+        u32 place = 0;
+#pragma unroll 4
+        for (u32 m = 0; m < n; m++) place += merits[m] > own || (merits[m] == own && m < at);
+        if (place < a.used) chosen[place] = listed[at];
+    }
+    for (u32 i = lane(); i < a.count && n > LIST; i += WARP) {
+        const f32 own = merit(i);
+        u32 place = 0;
+        for (u32 m = 0; m < a.count; m++) {
+            const f32 other = merit(m);
+            place += other > own || (other == own && m < i);
+        }
+        if (place < a.used) chosen[place] = i;
+    }
+    sync_warp();
+#pragma unroll 4
+    for (u32 j = 0; j < a.used; j++) total += p[chosen[j]];
+    for (u32 j = lane(); j < a.used; j += WARP) {
+        const u64 pair = static_cast<u64>(row) * a.used + j;
+        const u32 e = chosen[j];
+        a.chosen[pair] = e;
+        a.factors[pair] = (a.normalised ? p[e] / total : p[e]) * a.scale * (a.own ? a.own[e] : 1);
+    }
+    // The room may be used again.
+    sync_warp();
 }
 
 KERNEL(experts_route, RouteArgs, 256) {
-    for (u32 row = block_x() * (threads() / WARP) + warp(); row < a.rows; row += grid_x() * (threads() / WARP)) route(a, row);
+    u32* room = shared<u32>() + warp() * route_room(a);
+    for (u32 row = block_x() * (threads() / WARP) + warp(); row < a.rows; row += grid_x() * (threads() / WARP)) route(a, row, room);
 }
 
 // How many ways there are to cut what an expert has into segments.
@@ -107,54 +155,89 @@ struct SortArgs {
     u32 routes;
 };
 
-// Calls `each(i, sum of all before i)` for the numbers of(0) to of(n - 1), and returns the sum of all. All lanes of a warp come.
+// Calls `each(i, sum of all before i)` for the numbers of(0) to of(n - 1), and returns the sum of all. All lanes of a warp come, of which each has neighbours.
 template <class Of, class Each> DEVICE u32 running_sums(u32 n, Of of, Each each) {
-    u32 before = 0;
-    for (u32 base = 0; base < n; base += WARP) {
-        const u32 i = base + lane(), own = i < n ? of(i) : 0;
-        u32 sum = own;
-        for (u32 d = 1; d < WARP; d *= 2) {
-            const u32 other = shuffle(sum, lane() - d);
-            if (lane() >= d) sum += other;
-        }
-        if (i < n) each(i, before + sum - own);
-        before += shuffle(sum, WARP - 1);
+    const u32 share = div_up(n, WARP), first = least(n, lane() * share), end = least(n, first + share);
+    u32 own = 0;
+    for (u32 i = first; i < end; i++) own += of(i);
+    u32 sum = own;
+    for (u32 d = 1; d < WARP; d *= 2) {
+        const u32 other = shuffle(sum, lane() - d);
+        if (lane() >= d) sum += other;
     }
-    return before;
+    u32 before = sum - own;
+    for (u32 i = first; i < end; i++) {
+        each(i, before);
+        before += of(i);
+    }
+    return shuffle(sum, WARP - 1);
 }
 
-// One block sorts all pairs: a warp finds those of an expert by looking at all, 32 at a time, so that their order is that of rows. In shared memory
-// is how many pairs each expert has, and where they begin.
+// Calls `each(pair, expert, place)` for pairs `first` to `end - 1`, in their order, if `front` has how many of an expert are in front of the next one. All lanes of a warp
+// come.
+template <class Each> DEVICE void each_pair(const RouteArgs& a, u32 first, u32 end, u32* front, Each each) {
+    // So many of a lane are on their way together.
+    static constexpr u32 AHEAD = 4;
+    for (u32 base = first + lane(); base - lane() < end; base += AHEAD * WARP) {
+        u32 experts[AHEAD];
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; k++) experts[k] = base + k * WARP < end ? a.chosen[base + k * WARP] : a.count;
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; k++) {
+            if (base - lane() + k * WARP >= end) break;
+            const u32 e = experts[k];
+            // Lanes with the same expert have all of its bits.
+            u32 same = ~0u;
+            for (u32 bit = 1; bit <= a.count; bit *= 2) {
+                const u32 set = lanes_of(e & bit);
+                same &= e & bit ? set : ~set;
+            }
+            const u32 before = same & ((1u << lane()) - 1), place = e < a.count ? front[e] : 0;
+            sync_warp();
+            if (e < a.count && before == 0) front[e] = place + bits_set(same);
+            sync_warp();
+            if (e < a.count) each(base + k * WARP, e, place + bits_set(before));
+        }
+    }
+}
+
+// One block sorts all pairs. A warp has neighbouring ones: it counts those of each expert, and when all warps have done so, it knows the places of its own. In shared
+// memory is how many pairs each expert has, where they begin, and for each warp how many pairs of an expert are in front of its next one, or what `route` takes.
 KERNEL(experts_sort, SortArgs, 1024) {
+    static constexpr u32 AHEAD = 8;
     const RouteArgs& r = a.route;
-    const u32 warps = threads() / WARP, pairs = r.rows * r.used;
-    u32 *counts = shared<u32>(), *starts = counts + r.count;
+    const u32 warps = threads() / WARP, pairs = r.rows * r.used, share = div_up(div_up(pairs, warps), WARP) * WARP, room = a.routes ? route_room(r) : r.count;
+    const u32 first = least(pairs, warp() * share), end = least(pairs, first + share);
+    u32 *counts = shared<u32>(), *starts = counts + r.count, *fronts = starts + r.count, *front = fronts + warp() * room;
     if (a.routes)
-        for (u32 row = warp(); row < r.rows; row += warps) route(r, row);
+        for (u32 row = warp(); row < r.rows; row += warps) route(r, row, front);
+    for (u32 e = lane(); e < r.count; e += WARP) front[e] = 0;
     sync_block();
-    for (u32 e = warp(); e < r.count; e += warps) {
-        u32 n = 0;
-        for (u32 base = 0; base < pairs; base += WARP) n += bits_set(lanes_of(base + lane() < pairs && r.chosen[base + lane()] == e));
-        if (lane() == 0) counts[e] = n;
+    each_pair(r, first, end, front, [](u32, u32, u32) {});
+    sync_block();
+    for (u32 e = thread(); e < r.count; e += threads()) {
+        u32 sum = 0;
+        for (u32 base = 0; base < warps; base += AHEAD) {
+            u32 own[AHEAD];
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++) own[k] = base + k < warps ? fronts[(base + k) * room + e] : 0;
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++) {
+                if (base + k < warps) fronts[(base + k) * room + e] = sum;
+                sum += own[k];
+            }
+        }
+        counts[e] = sum;
     }
     sync_block();
     if (warp() == 0) running_sums(r.count, [&](u32 e) { return counts[e]; }, [&](u32 e, u32 before) { starts[e] = before; });
     sync_block();
-    for (u32 e = warp(); e < r.count; e += warps) {
-        u32 at = starts[e];
-        for (u32 base = 0; base < pairs; base += WARP) {
-            const u32 pair = base + lane();
-            const bool own = pair < pairs && r.chosen[pair] == e;
-            const u32 all = lanes_of(own);
-            if (own) {
-                const u32 place = at + bits_set(all & ((1u << lane()) - 1));
-                a.places[pair] = place;
-                a.rows[place] = pair / r.used;
-                if (a.experts) a.experts[place] = e;
-            }
-            at += bits_set(all);
-        }
-    }
+    each_pair(r, first, end, front, [&](u32 pair, u32 e, u32 before) {
+        const u32 place = starts[e] + before;
+        a.places[pair] = place;
+        a.rows[place] = pair / r.used;
+        if (a.experts) a.experts[place] = e;
+    });
     for (u32 cut = warp(); cut < CUTS; cut += warps) {
         const u32 size = a.most[cut], room = a.room[cut];
         if (size == 0) continue;
@@ -187,6 +270,7 @@ struct CombineArgs {
 // y = sum of factors and results, with their biases, from the first one on; behind y, or with a gate behind y / (1 + exp(-gate x)), if that is added. A block has
 // a row.
 KERNEL(experts_combine, CombineArgs, 1024) {
+    static constexpr u32 AHEAD = 8;
     const u64 row = static_cast<u64>(block_x()) * a.cols, first = static_cast<u64>(block_x()) * a.used;
     f32 by = 1;
     if (a.gate) {
@@ -205,15 +289,23 @@ KERNEL(experts_combine, CombineArgs, 1024) {
             load_pack(v, a.y + row + at);
             for (u32 i = 0; i < 4; i++) v[i] *= by;
         }
-        for (u32 j = 0; j < a.used; j++) {
-            f32 d[4];
-            load_pack(d, a.results + static_cast<u64>(a.places[first + j]) * a.cols + at);
-            if (a.bias) {
-                f32 b[4];
-                load_pack(b, a.bias + static_cast<u64>(a.chosen[first + j]) * a.cols + at);
-                for (u32 i = 0; i < 4; i++) d[i] += b[i];
+        // What some experts give is on its way together.
+        for (u32 base = 0; base < a.used; base += AHEAD) {
+            f32 d[AHEAD][4];
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++)
+                if (base + k < a.used) load_pack(d[k], a.results + static_cast<u64>(a.places[first + base + k]) * a.cols + at);
+#pragma unroll
+            for (u32 k = 0; k < AHEAD; k++) {
+                const u64 pair = first + base + k;
+                if (base + k >= a.used) break;
+                if (a.bias) {
+                    f32 b[4];
+                    load_pack(b, a.bias + static_cast<u64>(a.chosen[pair]) * a.cols + at);
+                    for (u32 i = 0; i < 4; i++) d[k][i] += b[i];
+                }
+                for (u32 i = 0; i < 4; i++) v[i] = fmaf(a.factors[pair], d[k][i], v[i]);
             }
-            for (u32 i = 0; i < 4; i++) v[i] = fmaf(a.factors[first + j], d[i], v[i]);
         }
         store_pack(a.y + row + at, v);
     }
