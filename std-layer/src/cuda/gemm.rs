@@ -222,6 +222,14 @@ impl Ops {
         }
     }
 
+    /// The tile of a product of many rows of this type with weights in blocks.
+    fn blocks_tile(&self, ty: ElementType) -> Tile {
+        match (self.capability(), ty) {
+            (WGMMA, ElementType::Bf16) => Tile::WIDE_BLOCKS,
+            _ => self.tile(),
+        }
+    }
+
     /// The tile of a product whose columns are divided.
     fn split_tile(&self, (m, n): (usize, usize), blocks: bool) -> Tile {
         if m <= MAX_SMALL_TILE_ROWS {
@@ -244,8 +252,8 @@ impl Ops {
         y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
         let (address, row_bytes) = w.place(self)?;
-        let (args, geometry) =
-            self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y.into())?;
+        let (args, _) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y.into())?;
+        let geometry = geometry::gemm(args.m as usize, w.rows(), self.blocks_tile(T::TYPE), 1);
         let kernel = (File::gemm, Name("qgemm", T::TYPE.name(), w.format().name()));
         // SAFETY: checked by the view and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
@@ -267,7 +275,7 @@ impl Ops {
         self.here(w.context())?;
         let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
         let name = if segments.most == geometry::SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
-        self.segments(stream, Name(name, T::TYPE.name(), ""), args, segments)
+        self.segments(stream, (Name(name, T::TYPE.name(), ""), T::TYPE), args, segments)
     }
 
     /// [`qgemm`](Self::qgemm) with several matrices, which `w` has one below the other. Segments have [`SMALL_TILE_ROWS`](geometry::SMALL_TILE_ROWS) rows at most, with bf16, or
@@ -286,14 +294,14 @@ impl Ops {
         same_len("w", w.rows(), n * segments.matrices)?;
         let (args, _) = self.product((address, n, row_bytes), (x, w.cols()), &y)?;
         let name = if segments.most == geometry::SMALL_TILE_ROWS { "qgemm_few" } else { "qgemm" };
-        self.segments(stream, Name(name, T::TYPE.name(), w.format().name()), args, segments)
+        self.segments(stream, (Name(name, T::TYPE.name(), w.format().name()), T::TYPE), args, segments)
     }
 
     /// A product with several matrices, whose arguments have been checked.
     fn segments(
         &self,
         stream: &Stream,
-        name: Name,
+        (name, ty): (Name, ElementType),
         args: GemmArgs,
         segments: Segments<'_>,
     ) -> Result<(), CudaError> {
@@ -303,7 +311,7 @@ impl Ops {
         let tile = match (segments.most, name.0) {
             (geometry::SMALL_TILE_ROWS, name) => self.few_tile(name == "qgemm_few"),
             (_, "gemm") => self.dense_tile(n),
-            _ => self.tile(),
+            _ => self.blocks_tile(ty),
         };
         let mut geometry = geometry::gemm(m, n, tile, 1);
         geometry.grid[0] = blocks;
