@@ -83,24 +83,19 @@ template <class F> DEVICE void with_tiles(F run) {
 #else
 static constexpr u32 MOST_THREADS = Many::THREADS;
 template <class F> DEVICE void with_tiles(F run) { run(Many()); }
-// Few rows take the same tiles everywhere.
+// Few rows take the same tiles everywhere, and many rows the same with weights in blocks.
 typedef Few FewDense;
 typedef Few FewBlocks;
+typedef Many WideBlocks;
 #endif
 
-// The same for weights in blocks and X in bf16. The emulator, which is every GPU, has both tiles.
-#ifdef HAS_WGMMA
-static constexpr u32 MOST_BLOCKS_THREADS = WideBlocks::THREADS;
-template <class F> DEVICE void with_blocks_tiles(F run) {
+// Calls `run` with the tiles of 128 rows of X in bf16, and weights in blocks. The emulator, which is every GPU, has both.
+template <class F> DEVICE void with_block_tiles(F run) {
 #ifndef __CUDACC__
     if (threads() == Many::THREADS) return run(Many());
 #endif
     run(WideBlocks());
 }
-#else
-static constexpr u32 MOST_BLOCKS_THREADS = Many::THREADS;
-template <class F> DEVICE void with_blocks_tiles(F run) { run(Many()); }
-#endif
 
 // Calls `run` with tiles of few rows. The emulator, which is every GPU, has others, too, with other room. Two blocks of `FewDense` have as many registers.
 static constexpr u32 MOST_FEW_THREADS = Few::THREADS;
