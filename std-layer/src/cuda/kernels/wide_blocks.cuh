@@ -51,26 +51,19 @@ template <class F> struct Blocks<bf16, WideBlocks, F> {
         steps = most(1u, div_up(least(share, a.k - start), DEPTH));
     }
 
-    // 32 columns of a row: where their block lies, which of its parts they are, and whether they are there.
-    struct Part {
-        const u8* block;
-        u32 index;
-        bool there;
-    };
-    // Decodes a part to four chunks of 16 bytes from `to` on; zeros if it is not there. Calls `between(i)` before chunk i.
-    template <class Between> static DEVICE void decode(const Part& part, u8* room, u32 to, Between between) {
+    // A part of a row, 32 columns, from where its block lies, to four chunks of 16 bytes from `to` on.
+    static DEVICE void decode(const u8* block, u32 part, u8* room, u32 to) {
         u32 codes[8];
-        F::codes(part.block, part.index, codes);
+        F::codes(block, part, codes);
         f32 scale[GROUPS], rest[GROUPS];
 #pragma unroll
         for (u32 g = 0; g < GROUPS; g++) {
-            scale[g] = part.there ? F::scale(part.block, part.index * GROUPS + g) : 0;
+            scale[g] = F::scale(block, part * GROUPS + g);
             rest[g] = -Code<F>::MORE * scale[g];
-            if (F::OFFSETS) rest[g] += part.there ? F::offset(part.block, part.index * GROUPS + g) : 0;
+            if (F::OFFSETS) rest[g] += F::offset(block, part * GROUPS + g);
         }
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            between(i);
             Quad eight;
 #pragma unroll
             for (u32 j = 0; j < 2; j++) {
@@ -127,15 +120,14 @@ template <class F> struct Blocks<bf16, WideBlocks, F> {
         // Two threads decode a row's columns of a step.
         const u32 half = thread() % 2, own_row = thread() / 2, low = head_of(row_of(own_row)), to = swizzled(own_row, half * 4) * sizeof(T);
         const u8* piece = room() + place(own_row);
-        u32 part = 0, offset = start + half * 32, slot = 0, before = 0;
-        const auto next_part = [&] {
-            // The first half is there in any case.
-            const bool there = offset < a.k;
-            const u32 own_part = part + (there ? half : 0);
-            const Part next = {piece + slot * PIECE_BYTES + (HEAD ? (low + before) % 16 : 0) + own_part / PER * F::BYTES, own_part % PER, there};
+        u32 part = half, offset = start + half * 32, slot = 0, before = 0;
+        const auto decode_step = [&](u32 at) {
+            if (offset < a.k) decode(piece + slot * PIECE_BYTES + (HEAD ? (low + before) % 16 : 0) + part / PER * F::BYTES, part % PER, room() + at * W_BYTES, to);
+            else
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) store16(room() + at * W_BYTES + (to ^ i * 16), Quad{{0, 0, 0, 0}});
             part += 2, offset += DEPTH;
-            if (part == 2 * STEPS) part = 0, before += PIECE, slot = slot + 1 == STAGES ? 0 : slot + 1;
-            return next;
+            if (part >= 2 * STEPS) part = half, before += PIECE, slot = slot + 1 == STAGES ? 0 : slot + 1;
         };
 
         for (u32 i = 0; i < STAGES; i++) copy_piece();
@@ -146,27 +138,22 @@ template <class F> struct Blocks<bf16, WideBlocks, F> {
         for (u32 i = 0; i < 64; i++) acc[i] = 0;
         copy_wait<1>();
         sync_block();
-        if (start < a.k) decode(next_part(), room(), to, [](u32) {});
+        decode_step(0);
         const u64 x_operand = operand(room() + X_AT + top * DEPTH * sizeof(T)), w_operand = operand(room() + left * DEPTH * sizeof(T));
-        u64 of_x = x_operand, of_w = w_operand;
-        u32 x_now = 0;
-        // A fourth of a step. As a warp waits until tensor cores take a product, it has other work between them.
-        const auto multiply = [&](u32 k) {
-            if (multiplies) wgmma(acc, of_x + 2 * k, of_w + 2 * k, T());
-        };
-        const auto begin = [&](u32 step) {
+        u32 step = 0, x_now = 0;
+        do {
             copy_wait<1>();
             async_fence();
             // Now this step's operands are complete, and nobody reads those of the one before it any more.
             sync_block();
-            of_x = x_operand + x_now * (X_BYTES / 16), of_w = w_operand + step % 2 * (W_BYTES / 16);
+            if (multiplies) {
+                const u64 of_x = x_operand + x_now * (X_BYTES / 16), of_w = w_operand + step % 2 * (W_BYTES / 16);
+                wgmma_fence();
+#pragma unroll
+                for (u32 k = 0; k < DEPTH / 16; k++) wgmma(acc, of_x + 2 * k, of_w + 2 * k, T());
+                wgmma_commit();
+            }
             x_now = x_now + 1 == X_STEPS ? 0 : x_now + 1;
-            wgmma_fence();
-            multiply(0);
-        };
-        u32 step = 0;
-        for (; step + 1 < steps; step++) {
-            begin(step);
             // A piece is decoded a step before it is multiplied.
             if (step % STEPS == STEPS - 1) copy_piece();
             copy_rows(step + 2 < steps);
@@ -174,16 +161,9 @@ template <class F> struct Blocks<bf16, WideBlocks, F> {
                 copy_wait<0>();
                 sync_block();
             }
-            decode(next_part(), room() + (step + 1) % 2 * W_BYTES, to, [&](u32 i) {
-                if (i < 3) multiply(i + 1);
-            });
-            wgmma_commit();
+            if (step + 1 < steps) decode_step((step + 1) % 2);
             wgmma_wait<0>();
-        }
-        begin(step);
-#pragma unroll
-        for (u32 k = 1; k < 4; k++) multiply(k);
-        wgmma_commit();
+        } while (++step < steps);
         wgmma_finish(acc);
         // Results meet in shared memory, so that neighbouring threads write neighbouring columns.
         f32* y = shared<f32>() + (top + warp() % 4 * 16 + lane() / 4) * Y_PITCH<Tiles> + left + lane() % 4 * 2;
