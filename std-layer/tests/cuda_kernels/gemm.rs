@@ -122,7 +122,7 @@ fn quantised_few(format: QuantFormat) -> Outcome {
         let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
         let (mut y, mut room) = (gpu.room::<f32>(m * n)?, gpu.room::<f32>(parts * m * n)?);
         let split = Split { parts, room: room.view_mut() };
-        gpu.ops.qgemm_few(&gpu.stream, w, &on_x, (split, &mut y)).map_err(text)?;
+        gpu.ops.qgemm_split(&gpu.stream, w, &on_x, (split, &mut y)).map_err(text)?;
         let (want, error) = want(&x, &decoded, n, k);
         compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} x {n} x {k}: {e}"))?;
     }
