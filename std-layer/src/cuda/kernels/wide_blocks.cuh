@@ -5,29 +5,29 @@
 #include "wgmma.cuh"
 
 #ifdef HAS_WGMMA
-// A block has 128 x 256 of Y, each of its four groups of four warps 64 x 128. It multiplies 64 columns of X and W at a time, a step.
+// A block has 128 x 128 of Y, and goes through 128 columns of X and W at a time, a step. Eight warps multiply: each group of four has 64 rows of X. The other eight copy
+// X and W to shared memory, and decode W there for the next step. So tensor cores always have work, and what decodes needs no registers for sums.
 // In BYTES of shared memory are decoded weights of two steps, X of three, and pieces of W as it is stored.
 struct WideBlocks {
-    static constexpr u32 ROWS = 128, COLUMNS = 256, DEPTH = SWIZZLED_ROW, THREADS = 512, BYTES = 227 << 10;
+    static constexpr u32 ROWS = 128, COLUMNS = 128, DEPTH = 128, MULTIPLYING = 256, DECODING = 256, THREADS = MULTIPLYING + DECODING, BYTES = 227 << 10;
 };
 
-// Weights in blocks of format F, times X in bf16. While tensor cores multiply a step, threads decode the next one, 32 columns of a row each.
 template <class F> struct Blocks<bf16, WideBlocks, F> {
     typedef WideBlocks Tiles;
     typedef bf16 T;
     static constexpr u32 DEPTH = Tiles::DEPTH, PER = F::LEN / 32, GROUPS = 32 / F::GROUP;
     // Of a row, a piece has a whole number of blocks.
-    static constexpr u32 PIECE_COLUMNS = F::LEN < 128 ? 128 : F::LEN, STEPS = PIECE_COLUMNS / DEPTH, PIECE = PIECE_COLUMNS / F::LEN * F::BYTES;
+    static constexpr u32 PIECE_COLUMNS = F::LEN < DEPTH ? DEPTH : F::LEN, STEPS = PIECE_COLUMNS / DEPTH, PIECE = PIECE_COLUMNS / F::LEN * F::BYTES;
     // Copies start at multiples of 16 bytes, up to HEAD bytes before the piece.
     static constexpr u32 HEAD = 16 - ((F::BYTES | 16) & ~((F::BYTES | 16) - 1)), WIDTH = (PIECE + HEAD + 15) / 16;
     // Eight rows side by side start in different banks: rows lie an odd number of 16 bytes apart, or twice that and after every four rows 16 bytes more.
     static constexpr bool TWICE = WIDTH % 4 == 2;
     static constexpr u32 PITCH = (TWICE ? WIDTH : WIDTH | 1) * 16;
-    static constexpr u32 X_BYTES = Tiles::ROWS * DEPTH * sizeof(T), W_BYTES = Tiles::COLUMNS * DEPTH * sizeof(T), X_STEPS = 3;
+    // X and decoded weights lie in tiles of 64 columns.
+    static constexpr u32 X_TILE = Tiles::ROWS * SWIZZLED_ROW * sizeof(T), W_TILE = Tiles::COLUMNS * SWIZZLED_ROW * sizeof(T), X_BYTES = 2 * X_TILE, W_BYTES = 2 * W_TILE, X_STEPS = 3;
     static constexpr u32 PIECE_BYTES = Tiles::COLUMNS * PITCH + (TWICE ? Tiles::COLUMNS * 4 : 0);
     static constexpr u32 FIT = (Tiles::BYTES - 1024 - 2 * W_BYTES - X_STEPS * X_BYTES) / PIECE_BYTES, STAGES = FIT < 4 ? FIT : 4;
     static_assert(STAGES >= 1, "a piece");
-
     // Where in shared memory X is, and pieces of W; in front of them are decoded weights.
     static constexpr u32 X_AT = 2 * W_BYTES, PIECES_AT = X_AT + X_STEPS * X_BYTES;
 
@@ -81,97 +81,120 @@ template <class F> struct Blocks<bf16, WideBlocks, F> {
     }
 
     DEVICE void run() const {
-        // Groups of warps have 64 rows of X each, and half of the columns; those without rows only decode.
-        const u32 group = shuffle(warp() / 4, 0), top = group % 2 * 64, left = group / 2 * 128;
-        const bool multiplies = top < own.end - own.first, tall = own.end - own.first > 64;
+        const u32 group = shuffle(warp() / 4, 0);
+        if (group < Tiles::MULTIPLYING / (4 * WARP)) multiply(group * 64);
+        else bring(thread() - Tiles::MULTIPLYING);
+        put_rows<Tiles>(a, own);
+    }
 
-        // Four threads copy a row of W.
-        const u32 all = (a.k - start) / F::LEN * F::BYTES;
-        const u8* rows[2] = {row_of(thread() / 4), row_of(thread() / 4 + Tiles::THREADS / 4)};
-        const u32 row_at[2] = {place(thread() / 4), place(thread() / 4 + Tiles::THREADS / 4)};
-        u32 copied = 0, copy_slot = 0;
-        const auto copy_piece = [&] {
-            if (copied >= all) return;
-#pragma unroll
-            for (u32 r = 0; r < 2; r++) {
-                const u8* from = rows[r] + copied;
-                const u32 head = head_of(from), bytes = head + least(PIECE, all - copied), first = thread() % 4 * 16;
-                u8* to = room() + row_at[r] + copy_slot * PIECE_BYTES + first;
-#pragma unroll
-                for (u32 i = 0; i < WIDTH * 16; i += 64)
-                    if (first + i < bytes) copy_async(to + i, from - head + first + i);
-            }
-            copied += PIECE, copy_slot = copy_slot + 1 == STAGES ? 0 : copy_slot + 1;
-        };
-        // Eight threads copy a row of X; zeros instead of what is not there.
-        const u32 row = thread() / 8, chunk = thread() % 8;
-        const T* x = static_cast<const T*>(a.x) + static_cast<u64>(own.first + row) * a.k + start + chunk * 8;
-        const bool there[2] = {own.first + row < own.end, own.first + row + 64 < own.end};
-        u32 column = start + chunk * 8, x_slot = 0;
-        const auto copy_rows = [&](bool more) {
-            if (more) {
-                u8* to = room() + X_AT + x_slot * X_BYTES + swizzled(row, chunk) * sizeof(T);
-                copy_async(to, x, there[0] && column < a.k);
-                if (tall) copy_async(to + X_BYTES / 2, x + static_cast<u64>(64) * a.k, there[1] && column < a.k);
-                x += DEPTH, column += DEPTH, x_slot = x_slot + 1 == X_STEPS ? 0 : x_slot + 1;
-            }
-            copy_commit();
-        };
-        // Two threads decode a row's columns of a step.
-        const u32 half = thread() % 2, own_row = thread() / 2, low = head_of(row_of(own_row)), to = swizzled(own_row, half * 4) * sizeof(T);
-        const u8* piece = room() + place(own_row);
-        u32 part = half, offset = start + half * 32, slot = 0, before = 0;
-        const auto decode_step = [&](u32 at) {
-            if (offset < a.k) decode(piece + slot * PIECE_BYTES + (HEAD ? (low + before) % 16 : 0) + part / PER * F::BYTES, part % PER, room() + at * W_BYTES, to);
-            else
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) store16(room() + at * W_BYTES + (to ^ i * 16), Quad{{0, 0, 0, 0}});
-            part += 2, offset += DEPTH;
-            if (part >= 2 * STEPS) part = half, before += PIECE, slot = slot + 1 == STAGES ? 0 : slot + 1;
-        };
-
-        for (u32 i = 0; i < STAGES; i++) copy_piece();
-        copy_rows(true);
-        copy_rows(steps > 1);
+    DEVICE void multiply(u32 top) const {
         f32 acc[64];
 #pragma unroll
         for (u32 i = 0; i < 64; i++) acc[i] = 0;
-        copy_wait<1>();
-        sync_block();
-        decode_step(0);
-        const u64 x_operand = operand(room() + X_AT + top * DEPTH * sizeof(T)), w_operand = operand(room() + left * DEPTH * sizeof(T));
-        u32 step = 0, x_now = 0;
+        const bool multiplies = top < own.end - own.first;
+        const u64 x_operand = operand(room() + X_AT + top * SWIZZLED_ROW * sizeof(T)), w_operand = operand(room());
+        u32 step = 0, slot = 0;
+        sync_roles();
+#pragma unroll 1
         do {
-            copy_wait<1>();
-            async_fence();
-            // Now this step's operands are complete, and nobody reads those of the one before it any more.
-            sync_block();
+            // Now this step's operands are complete.
+            sync_roles();
             if (multiplies) {
-                const u64 of_x = x_operand + x_now * (X_BYTES / 16), of_w = w_operand + step % 2 * (W_BYTES / 16);
+                const u64 x = x_operand + slot * (X_BYTES / 16), w = w_operand + step % 2 * (W_BYTES / 16);
                 wgmma_fence();
 #pragma unroll
-                for (u32 k = 0; k < DEPTH / 16; k++) wgmma(acc, of_x + 2 * k, of_w + 2 * k, T());
+                for (u32 k = 0; k < DEPTH / 16; k++) wgmma(acc, x + k / 4 * (X_TILE / 16) + k % 4 * 2, w + k / 4 * (W_TILE / 16) + k % 4 * 2, T());
                 wgmma_commit();
             }
-            x_now = x_now + 1 == X_STEPS ? 0 : x_now + 1;
-            // A piece is decoded a step before it is multiplied.
-            if (step % STEPS == STEPS - 1) copy_piece();
-            copy_rows(step + 2 < steps);
-            if (STAGES == 1 && step % STEPS == STEPS - 1) {
-                copy_wait<0>();
-                sync_block();
-            }
-            if (step + 1 < steps) decode_step((step + 1) % 2);
+            slot = slot + 1 == X_STEPS ? 0 : slot + 1;
+            // Where there is one piece, those who decode wait for the next.
+            if (STAGES == 1 && step % STEPS == STEPS - 1) sync_roles();
             wgmma_wait<0>();
         } while (++step < steps);
         wgmma_finish(acc);
         // Results meet in shared memory, so that neighbouring threads write neighbouring columns.
-        f32* y = shared<f32>() + (top + warp() % 4 * 16 + lane() / 4) * Y_PITCH<Tiles> + left + lane() % 4 * 2;
-        copy_wait<0>();
-        sync_block();
+        f32* y = shared<f32>() + (top + warp() % 4 * 16 + lane() / 4) * Y_PITCH<Tiles> + lane() % 4 * 2;
+        sync_roles();
 #pragma unroll
         for (u32 i = 0; i < 64; i++) y[i / 2 % 2 * 8 * Y_PITCH<Tiles> + i / 4 * 8 + i % 2] = acc[i];
-        put_rows<Tiles>(a, own);
+    }
+
+    DEVICE void bring(u32 id) const {
+        // Four threads copy a row of W, and the one 64 rows below it.
+        const u32 first = id % 4 * 16;
+        const u8* from[2] = {row_of(id / 4), row_of(id / 4 + 64)};
+        const u32 copy_to[2] = {place(id / 4) + first, place(id / 4 + 64) + first};
+        u32 left = (a.k - start) / F::LEN * F::BYTES, copy_slot = 0;
+        const auto copy_piece = [&] {
+            if (left == 0) return;
+#pragma unroll
+            for (u32 r = 0; r < 2; r++) {
+                const u32 head = head_of(from[r]), bytes = head + least(PIECE, left);
+                u8* to = room() + copy_to[r] + copy_slot * PIECE_BYTES;
+#pragma unroll
+                for (u32 i = 0; i < WIDTH * 16; i += 64)
+                    if (first + i < bytes) copy_async(to + i, from[r] - head + first + i);
+                from[r] += PIECE;
+            }
+            left -= least(PIECE, left), copy_slot = copy_slot + 1 == STAGES ? 0 : copy_slot + 1;
+        };
+        // Sixteen threads copy a row of X; zeros instead of what is not there.
+        const u32 row = id / 16, chunk = id % 16, rows = own.end - own.first > 64 ? 128 : 64;
+        const u32 x_to = X_AT + chunk / 8 * X_TILE + swizzled(row, chunk % 8) * sizeof(T);
+        const T* x = static_cast<const T*>(a.x) + static_cast<u64>(own.first + row) * a.k + start + chunk * 8;
+        u32 column = start + chunk * 8, x_slot = 0;
+        const auto copy_rows = [&](bool more) {
+            if (more) {
+                const T* next = x;
+                const u64 further = static_cast<u64>(Tiles::DECODING / 16) * a.k;
+#pragma unroll
+                for (u32 r = 0; r < Tiles::ROWS; r += Tiles::DECODING / 16) {
+                    if (r >= rows) break;
+                    copy_async(room() + x_to + x_slot * X_BYTES + r * (SWIZZLED_ROW * sizeof(T)), next, own.first + row + r < own.end && column < a.k);
+                    next += further;
+                }
+                x += DEPTH, column += DEPTH, x_slot = x_slot + 1 == X_STEPS ? 0 : x_slot + 1;
+            }
+            copy_commit();
+        };
+        // Four threads decode a row's columns of a step, and those 64 rows below. Of a quarter of a warp, four rows and two parts, each writes to other banks.
+        const u32 mine = id / WARP * 8 + lane() / 16 * 4 + lane() / 2 % 4, quarter = lane() / 8 % 2 * 2 + lane() % 2;
+        const u32 low[2] = {head_of(row_of(mine)), head_of(row_of(mine + 64))}, to = quarter / 2 * W_TILE + swizzled(mine, quarter % 2 * 4) * sizeof(T);
+        const u32 pieces[2] = {place(mine), place(mine + 64)};
+        u32 part = quarter, offset = start + quarter * 32, slot = 0, before = 0;
+        const auto decode_step = [&](u32 at) {
+#pragma unroll
+            for (u32 r = 0; r < 2; r++) {
+                u8* here = room() + at * W_BYTES + r * (64 * SWIZZLED_ROW * sizeof(T));
+                if (offset < a.k) decode(room() + pieces[r] + slot * PIECE_BYTES + (HEAD ? (low[r] + before) % 16 : 0) + part / PER * F::BYTES, part % PER, here, to);
+                else
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) store16(here + (to ^ i * 16), Quad{{0, 0, 0, 0}});
+            }
+            part += 4, offset += DEPTH;
+            if (part >= 4 * STEPS) part = quarter, before += PIECE, slot = slot + 1 == STAGES ? 0 : slot + 1;
+        };
+        for (u32 i = 0; i < STAGES; i++) copy_piece();
+        copy_rows(true);
+        copy_rows(steps > 1);
+        for (u32 step = 0;; step++) {
+            copy_wait<1>();
+            async_fence();
+            // Now the step before this one is complete, and nobody reads the one before that any more.
+            sync_roles();
+            if (step > 0) {
+                if (step % STEPS == 0) copy_piece();
+                copy_rows(step + 1 < steps);
+                if (STAGES == 1 && step % STEPS == 0) {
+                    copy_wait<0>();
+                    sync_roles();
+                }
+            }
+            if (step == steps) break;
+            decode_step(step % 2);
+        }
+        copy_wait<0>();
+        sync_roles();
     }
 };
 template <class T, class F> DEVICE void gemm(const GemmArgs&, const Segment&, Blocks<T, WideBlocks, F> w, WideBlocks) { w.run(); }
