@@ -57,12 +57,20 @@ pub struct Split<'a> {
 impl Capability {
     /// Rows of the small tiles of this GPU's kernels.
     pub(crate) fn small_tile_rows(self) -> usize {
-        if self == WGMMA || self == Capability(100) { 64 } else { 32 }
+        if self == WGMMA || self == Capability(100) {
+            64
+        } else {
+            32
+        }
     }
 
     /// Rows of bf16 up to which products decode weights in blocks themselves sooner than these are decoded before the product.
     pub(crate) fn decoding_rows(self) -> usize {
-        if self == WGMMA { 128 } else { MAX_SMALL_TILE_ROWS }
+        if self == WGMMA {
+            128
+        } else {
+            MAX_SMALL_TILE_ROWS
+        }
     }
 }
 

@@ -70,7 +70,8 @@ fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     let unit = format.block_len();
     let several = 96usize.div_ceil(unit);
     // Within a step and a tile, beyond them; several pieces and a rest, and blocks that start anywhere.
-    for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (130, 257, several), (70, 5, (1280 + unit) / unit)] {
+    for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (130, 257, several), (70, 5, (1280 + unit) / unit)]
+    {
         let k = blocks * unit;
         let (decoded, x, on_w, on_x) = operands::<T>(&gpu, &mut source, format, (m, n, k))?;
         let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
