@@ -54,6 +54,26 @@ pub struct Split<'a> {
     pub room: ViewMut<'a, f32>,
 }
 
+impl Capability {
+    /// Rows of the small tiles of this GPU's kernels.
+    pub(crate) fn small_tile_rows(self) -> usize {
+        if self == WGMMA || self == Capability(100) {
+            64
+        } else {
+            32
+        }
+    }
+
+    /// Rows of bf16 up to which products decode weights in blocks themselves sooner than these are decoded before the product.
+    pub(crate) fn decoding_rows(self) -> usize {
+        if self == WGMMA {
+            128
+        } else {
+            MAX_SMALL_TILE_ROWS
+        }
+    }
+}
+
 impl Ops {
     /// The arguments of `Y = X W^T` for whatever kind of weights, `n x k`, and its geometry if they are decoded.
     pub(super) fn product<T: Float, U: Float>(
@@ -115,7 +135,7 @@ impl Ops {
     }
 
     /// Into how many parts the columns of a product are best divided, for [`gemm_split`](Self::gemm_split), or with weights in blocks for
-    /// [`qgemm_few`](Self::qgemm_few): so that all multiprocessors have work.
+    /// [`qgemm_split`](Self::qgemm_split): so that all multiprocessors have work.
     pub fn gemm_parts(&self, (m, n, k): (usize, usize, usize), blocks: bool) -> usize {
         geometry::gemm_parts((m, n, k), self.split_tile((m, n), blocks), self.multiprocessors())
     }
@@ -142,11 +162,11 @@ impl Ops {
         self.split(stream, (File::gemm, Name(name, T::TYPE.name(), "")), (args, tile), (split, y))
     }
 
-    /// [`qgemm`](Self::qgemm) for few rows of `x`, which are bf16, as [`gemm_split`](Self::gemm_split) has it.
+    /// [`qgemm`](Self::qgemm) for rows of bf16, as [`gemm_split`](Self::gemm_split) has it.
     ///
     /// # Errors
-    /// Those of [`gemm_split`](Self::gemm_split), without those of `w`; `Kernel` unless `x` has 64 rows at most.
-    pub fn qgemm_few<'a, U: Float>(
+    /// Those of [`gemm_split`](Self::gemm_split), without those of `w`.
+    pub fn qgemm_split<'a, U: Float>(
         &self,
         stream: &Stream,
         w: QuantView<'_>,
@@ -155,11 +175,9 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let (y, (address, row_bytes)) = (y.into(), w.place(self)?);
         let (args, _) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y)?;
-        if args.m as usize > MAX_SMALL_TILE_ROWS {
-            return Err(bad("x", "64 rows at most"));
-        }
-        let kernel = (File::gemm, Name("qgemm_few", "bf16", w.format().name()));
-        self.split(stream, kernel, (args, self.few_tile(true)), (split, y))
+        let name = if args.m as usize <= MAX_SMALL_TILE_ROWS { "qgemm_few" } else { "qgemm" };
+        let tile = self.split_tile((args.m as usize, w.rows()), true);
+        self.split(stream, (File::gemm, Name(name, "bf16", w.format().name())), (args, tile), (split, y))
     }
 
     /// A product whose columns are divided, and whose arguments have been checked.
@@ -201,7 +219,7 @@ impl Ops {
     /// The tile of products of few rows, with dense weights or those in blocks. AMD's GPUs have one piece of both operands in shared memory.
     fn few_tile(&self, blocks: bool) -> Tile {
         match self.capability() {
-            gfx if gfx.is_gfx() => Tile::narrow(geometry::SMALL_TILE_ROWS, 1),
+            gfx if gfx.is_gfx() => Tile::narrow(gfx.small_tile_rows(), 1),
             WGMMA if blocks => Tile::FEW_BLOCKS,
             WGMMA => Tile::FEW_DENSE,
             capability => Tile::few(capability),
@@ -222,12 +240,20 @@ impl Ops {
         }
     }
 
+    /// The tile of a product of many rows of this type with weights in blocks.
+    fn blocks_tile(&self, ty: ElementType) -> Tile {
+        match (self.capability(), ty) {
+            (WGMMA, ElementType::Bf16) => Tile::WIDE_BLOCKS,
+            _ => self.tile(),
+        }
+    }
+
     /// The tile of a product whose columns are divided.
     fn split_tile(&self, (m, n): (usize, usize), blocks: bool) -> Tile {
-        if m <= MAX_SMALL_TILE_ROWS {
-            self.few_tile(blocks)
-        } else {
-            self.dense_tile(n)
+        match blocks {
+            _ if m <= MAX_SMALL_TILE_ROWS => self.few_tile(blocks),
+            true => self.blocks_tile(ElementType::Bf16),
+            false => self.dense_tile(n),
         }
     }
 
@@ -244,14 +270,14 @@ impl Ops {
         y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
         let (address, row_bytes) = w.place(self)?;
-        let (args, geometry) =
-            self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y.into())?;
+        let (args, _) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y.into())?;
+        let geometry = geometry::gemm(args.m as usize, w.rows(), self.blocks_tile(T::TYPE), 1);
         let kernel = (File::gemm, Name("qgemm", T::TYPE.name(), w.format().name()));
         // SAFETY: checked by the view and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// [`gemm`](Self::gemm) with several matrices, each `n x k`. Segments have [`SMALL_TILE_ROWS`](geometry::SMALL_TILE_ROWS) rows at most, or 128.
+    /// [`gemm`](Self::gemm) with several matrices, each `n x k`. Segments have [as many rows as small tiles](Capability::small_tile_rows) at most, or 128.
     ///
     /// # Errors
     /// Those of [`gemm`](Self::gemm).
@@ -266,11 +292,11 @@ impl Ops {
         same_len("w", w.len(), area("elements of w", &[segments.matrices, n, k])?)?;
         self.here(w.context())?;
         let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
-        let name = if segments.most == geometry::SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
-        self.segments(stream, Name(name, T::TYPE.name(), ""), args, segments)
+        let name = if segments.most <= MAX_SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
+        self.segments(stream, (Name(name, T::TYPE.name(), ""), T::TYPE), args, segments)
     }
 
-    /// [`qgemm`](Self::qgemm) with several matrices, which `w` has one below the other. Segments have [`SMALL_TILE_ROWS`](geometry::SMALL_TILE_ROWS) rows at most, with bf16, or
+    /// [`qgemm`](Self::qgemm) with several matrices, which `w` has one below the other. Segments have [as many rows as small tiles](Capability::small_tile_rows) at most, with bf16, or
     /// 128.
     ///
     /// # Errors
@@ -285,25 +311,26 @@ impl Ops {
         let ((address, row_bytes), n) = (w.place(self)?, w.rows() / segments.matrices.max(1));
         same_len("w", w.rows(), n * segments.matrices)?;
         let (args, _) = self.product((address, n, row_bytes), (x, w.cols()), &y)?;
-        let name = if segments.most == geometry::SMALL_TILE_ROWS { "qgemm_few" } else { "qgemm" };
-        self.segments(stream, Name(name, T::TYPE.name(), w.format().name()), args, segments)
+        let name = if segments.most <= MAX_SMALL_TILE_ROWS { "qgemm_few" } else { "qgemm" };
+        self.segments(stream, (Name(name, T::TYPE.name(), w.format().name()), T::TYPE), args, segments)
     }
 
     /// A product with several matrices, whose arguments have been checked.
     fn segments(
         &self,
         stream: &Stream,
-        name: Name,
+        (name, ty): (Name, ElementType),
         args: GemmArgs,
         segments: Segments<'_>,
     ) -> Result<(), CudaError> {
         let (m, n) = (args.m as usize, args.n as usize);
         let spread = self.spread(Some(segments), (m, n, m * n))?;
         let blocks = spread.blocks.unwrap_or(0);
-        let tile = match (segments.most, name.0) {
-            (geometry::SMALL_TILE_ROWS, name) => self.few_tile(name == "qgemm_few"),
-            (_, "gemm") => self.dense_tile(n),
-            _ => self.tile(),
+        let tile = match name.0 {
+            "gemm_few" => self.few_tile(false),
+            "qgemm_few" => self.few_tile(true),
+            "gemm" => self.dense_tile(n),
+            _ => self.blocks_tile(ty),
         };
         let mut geometry = geometry::gemm(m, n, tile, 1);
         geometry.grid[0] = blocks;

@@ -331,9 +331,6 @@ pub(crate) struct Tile {
     at_once: usize,
 }
 
-/// Rows of segments that products of few rows have: the small tiles of any GPU have as many.
-pub(crate) const SMALL_TILE_ROWS: usize = 32;
-
 /// Rows up to which products take small tiles: those of usual size would multiply zeros for longer than it takes to read the weights.
 pub(crate) const MAX_SMALL_TILE_ROWS: usize = 64;
 
@@ -368,6 +365,9 @@ impl Tile {
     /// Of few rows with weights in blocks: as many pieces of 256 columns as find room.
     pub(crate) const FEW_BLOCKS: Self =
         Self { rows: 64, columns: 256, depth: 256, threads: 512, shared: 226 << 10, at_once: 1 };
+    /// Of many rows with weights in blocks: decoded weights and X of some steps of 128 columns, and as many pieces of W as find room.
+    pub(crate) const WIDE_BLOCKS: Self =
+        Self { rows: 128, columns: 128, depth: 128, threads: 512, shared: 227 << 10, at_once: 1 };
 }
 
 /// Matrix products: a block computes a tile. The blocks along z divide the columns.

@@ -181,6 +181,8 @@ fn weights() {
         check("gemm", gemm(inputs, outputs, Tile::narrow(128, 3), 1), axes);
         let axes = [Tiles(inputs, 128), Tiles(outputs, 256), ONE];
         check_within("gemm", gemm(inputs, outputs, Tile::WIDE, 1), axes, &HOPPER);
+        let axes = [Tiles(inputs, 128), Tiles(outputs, 128), ONE];
+        check_within("gemm", gemm(inputs, outputs, Tile::WIDE_BLOCKS, 1), axes, &HOPPER);
         let few = 1 + s.below(64);
         let of = |capability| Tile::few(Capability(capability));
         for (tile, limits, rows, columns, depth) in [
@@ -231,6 +233,8 @@ fn parts_of_columns() {
     for (m, n, k, tile, want) in [
         (16, 4096, 14336, Tile::FEW_BLOCKS, 8),
         (16, 28672, 4096, Tile::FEW_BLOCKS, 1),
+        (128, 4096, 14336, Tile::WIDE_BLOCKS, 4),
+        (128, 28672, 4096, Tile::WIDE_BLOCKS, 1),
         (16, 4096, 14336, Tile::FEW_DENSE, 8),
         (16, 28672, 4096, Tile::FEW_DENSE, 1),
         (64, 6144, 4096, Tile::FEW_DENSE, 5),

@@ -175,7 +175,7 @@ fn steps(gpu: &Gpu, table: &Table) -> Outcome {
                 step(gpu, table, (format.name(), size), (m, n, k), |i, split, y| {
                     let w = QuantView::new(&weights[i], format, n, k)?;
                     if m <= 64 {
-                        return ops.qgemm_few(stream, w, &x, (split, y));
+                        return ops.qgemm_split(stream, w, &x, (split, y));
                     }
                     ops.dequant(stream, w, &mut decoded)?;
                     ops.gemm_split(stream, (n, k), &decoded, &x, (split, y))

@@ -69,7 +69,9 @@ fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     let mut source = source(format.name());
     let unit = format.block_len();
     let several = 96usize.div_ceil(unit);
-    for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (130, 129, several)] {
+    // Within a step and a tile, beyond them; several pieces and a rest, and blocks that start anywhere.
+    for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (130, 257, several), (70, 5, (1280 + unit) / unit)]
+    {
         let k = blocks * unit;
         let (decoded, x, on_w, on_x) = operands::<T>(&gpu, &mut source, format, (m, n, k))?;
         let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
@@ -121,7 +123,7 @@ fn quantised_few(format: QuantFormat) -> Outcome {
         let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
         let (mut y, mut room) = (gpu.room::<f32>(m * n)?, gpu.room::<f32>(parts * m * n)?);
         let split = Split { parts, room: room.view_mut() };
-        gpu.ops.qgemm_few(&gpu.stream, w, &on_x, (split, &mut y)).map_err(text)?;
+        gpu.ops.qgemm_split(&gpu.stream, w, &on_x, (split, &mut y)).map_err(text)?;
         let (want, error) = want(&x, &decoded, n, k);
         compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} x {n} x {k}: {e}"))?;
     }
@@ -170,19 +172,19 @@ pub fn dense_trials(trials: &mut Trials) {
     trials.push(trial("gemm_split_bf16", dense_split::<bf16, f32>));
 }
 
-/// Those of few rows with weights in blocks.
-pub fn few_trials(trials: &mut Trials) {
+/// Those with weights in blocks and rows in bf16.
+pub fn block_trials(trials: &mut Trials) {
     for format in quant::formats() {
         trials.push(trial(format!("qgemm_few_{format}"), move || quantised_few(format)));
+        trials.push(trial(format!("qgemm_bf16_{format}"), move || quantised::<bf16, f32>(format)));
     }
 }
 
 pub fn trials(trials: &mut Trials) {
     dense_trials(trials);
-    few_trials(trials);
+    block_trials(trials);
     trials.push(trial("gemm_refusals", refusals));
     for format in quant::formats() {
         trials.push(trial(format!("qgemm_f16_{format}"), move || quantised::<f16, f16>(format)));
-        trials.push(trial(format!("qgemm_bf16_{format}"), move || quantised::<bf16, f32>(format)));
     }
 }

@@ -195,7 +195,7 @@ pub fn main() {
         if brief() {
             prefill::trials(&mut trials);
         } else {
-            gemm::few_trials(&mut trials);
+            gemm::block_trials(&mut trials);
         }
     }
     let everything = !brief() && args.filter.is_none() && args.skip.is_empty() && !args.list;

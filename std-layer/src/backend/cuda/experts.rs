@@ -155,7 +155,7 @@ impl<'a> Lowering<'a> {
         for product in [&of.gate_up, &of.down] {
             let half = half_type(product);
             for matrix in &product.matrices {
-                let most = matrix.way(exact, each, half).block_rows(each, half);
+                let most = matrix.block_rows(exact, each, half);
                 if spread.cuts.iter().all(|cut| cut.0 != most) {
                     let len = segments(m, (experts.count, experts.used), most) * SEGMENT;
                     spread.cuts.push((most, end..end + len));

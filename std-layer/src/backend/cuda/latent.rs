@@ -93,7 +93,7 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), BackendError> {
         let (m, exact, matrix) = (self.m, self.rows.exact, &product.matrices[0]);
         let (heads, half) = (matrix.count, half_type(product));
-        let most = matrix.way(exact, m, half).block_rows(m, half);
+        let most = matrix.block_rows(exact, m, half);
         let len = heads * m.div_ceil(most) * SEGMENT;
         self.size(Place::Routes, len, size_of::<u32>());
         let wanted = self.wanted(product, m);

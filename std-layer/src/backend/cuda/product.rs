@@ -73,10 +73,7 @@ impl<'a> Lowering<'a> {
         uses.extend(spread.map(|_| (Place::Routes, Access::Read)));
         let gpu = self.gpu;
         // Whether blocks may share the columns.
-        let divided = |matrix: &Matrix| {
-            let way = matrix.way(exact, m, half);
-            spread.is_none() && (matches!(way, Way::Gemm | Way::Decoded(_)) || way.is_few(m, half))
-        };
+        let divided = |matrix: &Matrix| spread.is_none() && matrix.way(exact, m, half).is_divided(half);
         // Parts of the columns, and elements of all their results.
         let split = |matrix: &Matrix| {
             let blocks = matches!(matrix.way(exact, m, half), Way::Qgemm(_));
@@ -100,7 +97,7 @@ impl<'a> Lowering<'a> {
                     Some(place) => memory.floats(layout, place, from, m * n),
                     None => memory.logits_of(0, m * n),
                 }?;
-                let block = way.block_rows(each, half);
+                let block = matrix.block_rows(exact, each, half);
                 let segments = spread.map(|s| s.segments(memory, layout, block)).transpose()?;
                 let room = || {
                     let (parts, elements) = split(matrix);
@@ -150,17 +147,13 @@ impl<'a> Lowering<'a> {
                     (Way::Gemm | Way::Decoded(_), _, None) => {
                         dense::<bf16>(gpu, (memory, layout), matrix, (m, (room()?, y)))?
                     }
-                    (Way::Qgemm(format), _, None) if way.is_few(m, half) => {
-                        let x = memory.half::<bf16>(layout, m * k)?;
-                        ops.qgemm_few(stream, matrix.blocks(format)?, x, (room()?, y))?
-                    }
                     (Way::Qgemm(format), ElementType::F16, None) => {
                         let x = memory.half::<f16>(layout, m * k)?;
                         ops.qgemm(stream, matrix.blocks(format)?, x, y)?
                     }
                     (Way::Qgemm(format), _, None) => {
                         let x = memory.half::<bf16>(layout, m * k)?;
-                        ops.qgemm(stream, matrix.blocks(format)?, x, y)?
+                        ops.qgemm_split(stream, matrix.blocks(format)?, x, (room()?, y))?
                     }
                 }
             }

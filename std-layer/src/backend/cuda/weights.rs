@@ -7,8 +7,8 @@ use gllm_kernels_core::{ElementType, QuantFormat};
 use crate::backend::suits::check_for_cuda;
 use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
-use crate::cuda::geometry::{MAX_SMALL_TILE_ROWS, SMALL_TILE_ROWS};
-use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
+use crate::cuda::geometry::MAX_SMALL_TILE_ROWS;
+use crate::cuda::{Buffer, Capability, CudaError, QuantView, Stream, View};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
 /// How the numbers of a matrix are stored.
@@ -38,6 +38,8 @@ pub(super) struct Matrix {
     pub(super) rows: usize,
     pub(super) cols: usize,
     bytes: Buffer<u8>,
+    /// Whose kernels multiply it.
+    capability: Capability,
 }
 
 impl Matrix {
@@ -160,7 +162,8 @@ impl Uploader<'_> {
                 }
             }
         }
-        Ok(Matrix { kind, count, rows, cols, bytes: buffer })
+        let capability = self.stream.context().device().capability();
+        Ok(Matrix { kind, count, rows, cols, bytes: buffer, capability })
     }
 
     fn bytes(&mut self, to: &mut Buffer<u8>, at: &mut usize, bytes: &[u8]) -> Result<(), BackendError> {
@@ -309,23 +312,21 @@ const TILE_ROWS: usize = 128;
 const MAX_DECODED: usize = 512 << 20;
 
 impl Way {
-    /// Whether tiles of few rows are best where a matrix has `m` rows of `half`.
-    pub(super) fn is_few(self, m: usize, half: ElementType) -> bool {
+    /// Whether blocks may share the columns of a product with rows of `half`.
+    pub(super) fn is_divided(self, half: ElementType) -> bool {
         match self {
-            Self::Gemm => m <= MAX_SMALL_TILE_ROWS,
-            Self::Qgemm(_) => m <= MAX_SMALL_TILE_ROWS && half == ElementType::Bf16,
+            Self::Gemm | Self::Decoded(_) => true,
+            Self::Qgemm(_) => half == ElementType::Bf16,
             _ => false,
         }
     }
 
-    /// Rows of a block where each of several matrices has about `m` rows of `half`.
-    pub(super) fn block_rows(self, m: usize, half: ElementType) -> usize {
+    /// Whether tiles of few rows are best where a matrix has `m` rows of `half`.
+    fn is_few(self, m: usize, half: ElementType) -> bool {
         match self {
-            Self::Gemv(_) | Self::Integer(_) => m.clamp(1, MAX_GEMV_ROWS).next_power_of_two(),
-            Self::Exact(_) if m <= 1 => 1,
-            Self::Exact(_) => MAX_GEMV_ROWS,
-            _ if self.is_few(m, half) => SMALL_TILE_ROWS,
-            Self::Gemm | Self::Qgemm(_) | Self::Decoded(_) => TILE_ROWS,
+            Self::Gemm => m <= MAX_SMALL_TILE_ROWS,
+            Self::Qgemm(_) => m <= MAX_SMALL_TILE_ROWS && half == ElementType::Bf16,
+            _ => false,
         }
     }
 }
@@ -339,12 +340,31 @@ impl Matrix {
             Storage::Blocks(format) if exact => Way::Exact(format),
             Storage::Blocks(format) if m <= MAX_GEMV_ROWS => Way::Integer(format),
             Storage::Blocks(format)
-                if m > MAX_SMALL_TILE_ROWS
+                if m > self.decoding_rows(half)
                     && self.count * self.rows * self.cols <= MAX_DECODED / size_of::<u16>() =>
             {
                 Way::Decoded(format)
             }
             Storage::Blocks(format) => Way::Qgemm(format),
+        }
+    }
+
+    /// Rows up to which products decode weights in blocks themselves.
+    fn decoding_rows(&self, half: ElementType) -> usize {
+        match half {
+            ElementType::Bf16 => self.capability.decoding_rows(),
+            _ => MAX_SMALL_TILE_ROWS,
+        }
+    }
+
+    /// Rows of a block where each of several matrices has about `m` rows of `half`.
+    pub(super) fn block_rows(&self, exact: bool, m: usize, half: ElementType) -> usize {
+        match self.way(exact, m, half) {
+            Way::Gemv(_) | Way::Integer(_) => m.clamp(1, MAX_GEMV_ROWS).next_power_of_two(),
+            Way::Exact(_) if m <= 1 => 1,
+            Way::Exact(_) => MAX_GEMV_ROWS,
+            way if way.is_few(m, half) => self.capability.small_tile_rows(),
+            Way::Gemm | Way::Qgemm(_) | Way::Decoded(_) => TILE_ROWS,
         }
     }
 }

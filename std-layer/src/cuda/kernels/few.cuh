@@ -25,10 +25,16 @@ typedef FewTiles<32, 32, 64 << 10> Few;
 // A block's results meet in shared memory, by rows, with four numbers between them, so that lanes write to different banks.
 template <class Tiles> static constexpr u32 Y_PITCH = Tiles::COLUMNS + 4;
 template <class Tiles> DEVICE void put_rows(const GemmArgs& a, const Segment& own) {
+    static constexpr u32 FOURS = Tiles::COLUMNS / 4;
     sync_block();
-    for (u32 i = thread(); i < (own.end - own.first) * Tiles::COLUMNS; i += Tiles::THREADS) {
-        const u32 row = i / Tiles::COLUMNS, column = i % Tiles::COLUMNS, n = block_y() * Tiles::COLUMNS + column;
-        if (n < a.n) store_as(a.y, (static_cast<u64>(block_z()) * a.m + own.first + row) * a.n + n, shared<f32>()[row * Y_PITCH<Tiles> + column], a.type);
+    for (u32 i = thread(); i < (own.end - own.first) * FOURS; i += Tiles::THREADS) {
+        const u32 row = i / FOURS, column = i % FOURS * 4, n = block_y() * Tiles::COLUMNS + column;
+        const u64 to = (static_cast<u64>(block_z()) * a.m + own.first + row) * a.n + n;
+        Pack<f32> four;
+        four.quad = load16(shared<f32>() + row * Y_PITCH<Tiles> + column);
+        if (a.n % 4 == 0 && n < a.n) store4_as(a.y, to, four.at, a.type);
+        else
+            for (u32 k = 0; k < 4 && n + k < a.n; k++) store_as(a.y, to + k, four.at[k], a.type);
     }
 }
 

@@ -104,6 +104,6 @@ KERNEL(gemm_join, GemmJoinArgs, 256) {
 
 #define QGEMM(NAME, F)                                                                          \
     KERNEL(qgemm_f16_##NAME, GemmArgs, Many::THREADS) { OfBlocks<f16, F>{a}(Many()); }           \
-    KERNEL(qgemm_bf16_##NAME, GemmArgs, Many::THREADS) { OfBlocks<bf16, F>{a}(Many()); }         \
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, WideBlocks::THREADS) { with_block_tiles(OfBlocks<bf16, F>{a}); } \
     KERNEL_EARLY(qgemm_few_bf16_##NAME, GemmArgs, MOST_FEW_THREADS) { few<FewBlocks>(a, OfBlocks<bf16, F>{a}); }
 EACH_FORMAT(QGEMM)

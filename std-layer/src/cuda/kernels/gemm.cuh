@@ -4,6 +4,7 @@
 #include "few.cuh"
 #include "few_wide.cuh"
 #include "wide.cuh"
+#include "wide_blocks.cuh"
 
 // A block has 128 x 128 of Y; of its four warps each has 64 x 64. Pieces of 32 columns of X and W
 // lie in shared memory, one that is multiplied and two that arrive, in rows that are 16 bytes longer: 16 bytes of eight rows then lie in different banks.
@@ -82,10 +83,19 @@ template <class F> DEVICE void with_tiles(F run) {
 #else
 static constexpr u32 MOST_THREADS = Many::THREADS;
 template <class F> DEVICE void with_tiles(F run) { run(Many()); }
-// Few rows take the same tiles everywhere.
+// Few rows take the same tiles everywhere, and many rows the same with weights in blocks.
 typedef Few FewDense;
 typedef Few FewBlocks;
+typedef Many WideBlocks;
 #endif
+
+// Calls `run` with the tiles of 128 rows of X in bf16, and weights in blocks. The emulator, which is every GPU, has both.
+template <class F> DEVICE void with_block_tiles(F run) {
+#ifndef __CUDACC__
+    if (threads() == Many::THREADS) return run(Many());
+#endif
+    run(WideBlocks());
+}
 
 // Calls `run` with tiles of few rows. The emulator, which is every GPU, has others, too, with other room. Two blocks of `FewDense` have as many registers.
 static constexpr u32 MOST_FEW_THREADS = Few::THREADS;

@@ -22,6 +22,8 @@ DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Until at most N groups of this warp are under way.
 template <int N> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+// A barrier of the block at which its warps may come from several places.
+DEVICE void sync_roles() { asm volatile("barrier.sync 0;" ::: "memory"); }
 
 #define SUMS4(I) "+f"(d[I]), "+f"(d[I + 1]), "+f"(d[I + 2]), "+f"(d[I + 3])
 #define SUMS16(I) SUMS4(I), SUMS4(I + 4), SUMS4(I + 8), SUMS4(I + 12)

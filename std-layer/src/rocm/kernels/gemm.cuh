@@ -27,8 +27,10 @@ typedef Narrow<128> Many;
 typedef Narrow<32> Few;
 typedef Few FewDense;
 typedef Few FewBlocks;
+typedef Many WideBlocks;
 static constexpr u32 MOST_FEW_THREADS = THREADS;
 template <class F> DEVICE void with_tiles(F run) { run(Many()); }
+template <class F> DEVICE void with_block_tiles(F run) { run(Many()); }
 template <class Tiles, class F> DEVICE void with_few_tiles(F run) { run(Tiles()); }
 
 #ifdef __GFX9__

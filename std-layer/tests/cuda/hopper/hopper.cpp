@@ -150,6 +150,11 @@ void wait_for_products(u32 n) {
 
 u32 shared_address(const void* p) { return static_cast<u32>(static_cast<const u8*>(p) - emu::now.shared) + emu::FIRST; }
 void async_fence() { emu::make_visible(); }
+// All threads wait at this place, wherever they come from.
+[[gnu::noinline]] void sync_roles() {
+    emu::barrier();
+    asm volatile("");
+}
 void wgmma_fence() {
     emu::warp_barrier(7);
     emu::me().fenced = true;

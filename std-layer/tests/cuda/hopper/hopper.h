@@ -21,6 +21,7 @@ void wait_for_products(u32 n);
 
 u32 shared_address(const void* p);
 void async_fence();
+void sync_roles();
 void wgmma_fence();
 void wgmma_commit();
 template <int N> DEVICE void wgmma_wait() { emu::wait_for_products(N); }
