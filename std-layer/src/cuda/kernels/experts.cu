@@ -82,7 +82,8 @@ DEVICE void route(const RouteArgs& a, u32 row, u32* room) {
         });
         sync_warp();
     }
-    // If there are as many lanes as experts are used, the best ones of lanes are enough: none is chosen that is less than the last of these.
+    // If there are as many lanes as experts are used, the best ones of lanes are enough: none is chosen that is less than the last of these. Lanes with one expert each
+    // know its place.
     f32 best = never, bound = never;
     each_own(a.count, [&](u32 i) { best = most(best, merit(i)); });
     if (a.used <= WARP) {
@@ -92,11 +93,12 @@ DEVICE void route(const RouteArgs& a, u32 row, u32* room) {
             const f32 other = shuffle(best, l);
             before += other > best || (other == best && l < lane());
         }
+        if (a.count <= WARP && before < a.used) chosen[before] = lane();
         const u32 last = lanes_of(before + 1 == a.used);
         bound = shuffle(best, bits_set((last & (0 - last)) - 1));
     }
     u32 n = 0;
-    for (u32 base = 0; base < a.count; base += WARP) {
+    for (u32 base = 0; base < a.count && a.count > WARP; base += WARP) {
         const u32 i = base + lane();
         const f32 own = i < a.count ? merit(i) : never;
         const u32 lanes = lanes_of(i < a.count && own >= bound), at = n + bits_set(lanes & ((1u << lane()) - 1));
