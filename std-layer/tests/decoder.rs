@@ -139,7 +139,7 @@ fn the_fast_path_is_close() {
             (KvType::Q8_0, 7),
         ] {
             let cache = CacheOptions { kind, ..CacheOptions::default() };
-            let options = Options { cache, chunk, ..Options::default() };
+            let options = Options { cache, chunk: Some(chunk), ..Options::default() };
             let got = generator(&model, 2, options).logits(&tokens).unwrap();
             let rows = want.iter().zip(got.chunks(tiny.logits()));
             let mean = rows.map(|(p, q)| divergence(p, q)).sum::<f64>() / want.len() as f64;
@@ -171,7 +171,7 @@ fn exact_bits_depend_on_nothing() {
             [(1, 512, 64), (2, 512, 64), (3, 512, 16), (2, 77, 64), (3, 9, 128), (1, 16, 16)]
         {
             let cache = CacheOptions { page_tokens, kind, ..exact().cache };
-            let options = Options { cache, chunk, ..exact() };
+            let options = Options { cache, chunk: Some(chunk), ..exact() };
             let got = bits(&generator(&model, threads, options).logits(&tokens).unwrap());
             let what = format!("{tiny:?}: {threads} threads, chunks of {chunk}, pages of {page_tokens}");
             assert!(want.get_or_insert_with(|| got.clone()) == &got, "{what}");
@@ -193,7 +193,7 @@ fn fast_bits_depend_on_shapes_alone() {
             let mut want: Option<Vec<u32>> = None;
             for (threads, page_tokens) in [(1, 64), (2, 64), (3, 16), (4, 256)] {
                 let cache = CacheOptions { page_tokens, ..CacheOptions::default() };
-                let options = Options { cache, chunk, ..Options::default() };
+                let options = Options { cache, chunk: Some(chunk), ..Options::default() };
                 let got = bits(&generator(&model, threads, options).logits(&tokens).unwrap());
                 let what = format!("{name}: {threads} threads, chunks of {chunk}, pages of {page_tokens}");
                 assert!(want.get_or_insert_with(|| got.clone()) == &got, "{what}");
@@ -373,7 +373,7 @@ fn texts_have_scores() {
             (8, 512, 256, 64),
         ] {
             let cache = CacheOptions { sequences, page_tokens, ..exact().cache };
-            let options = Options { cache, chunk, max_tokens: Some(max_tokens), ..exact() };
+            let options = Options { cache, chunk: Some(chunk), max_tokens: Some(max_tokens), ..exact() };
             let mut g = generator(&model, 2, options);
             let (free, mut done) = (g.pages().free(0), vec![0]);
             let got = g.rank(&texts, answers, &mut |n| done.push(n)).unwrap();
@@ -422,7 +422,7 @@ fn texts_are_foreseen() {
     let model = tiny.open();
     let text = tokens(50, tiny.vocabulary);
     for chunk in [512, 49, 7, 1] {
-        let mut g = generator(&model, 2, Options { chunk, ..exact() });
+        let mut g = generator(&model, 2, Options { chunk: Some(chunk), ..exact() });
         let logits = g.logits(&text).unwrap();
         let got = g.log_probabilities(&text).unwrap();
         assert_eq!(got.len(), 49);

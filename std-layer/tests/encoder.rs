@@ -250,7 +250,7 @@ fn texts_side_by_side() {
                 texts.iter().map(|text| alone.embed(&[text], pooling).unwrap().remove(0)).collect();
             for (threads, chunk, page_tokens) in ways.into_iter().skip(if all_pairs { 0 } else { 3 }) {
                 let cache = CacheOptions { page_tokens, ..exact().cache };
-                let mut g = generator(&model, threads, Options { chunk, cache, ..exact() });
+                let mut g = generator(&model, threads, Options { chunk: Some(chunk), cache, ..exact() });
                 let got = g.embed(&texts, pooling).unwrap();
                 let what = format!("{small:?}, {pooling:?}: {threads} threads, steps of {chunk}");
                 assert_eq!(bits(&got), bits(&want), "{what}");
