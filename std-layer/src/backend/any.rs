@@ -238,9 +238,9 @@ macro_rules! backends {
                 }
             }
 
-            fn chunk(&self) -> usize {
+            fn chunk(&self, config: &Config, options: &CacheOptions) -> usize {
                 match self {
-                    $($(#[$attribute])* Self::$name(backend) => backend.chunk()),*
+                    $($(#[$attribute])* Self::$name(backend) => backend.chunk(config, options)),*
                 }
             }
 

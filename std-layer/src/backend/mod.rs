@@ -419,8 +419,8 @@ pub trait Backend: Debug {
     ) -> Result<Self::KvCache, BackendError>;
 
     /// Tokens of a prompt that make a step, unless somebody says otherwise: the more, the less often weights are read for a prompt, and the more memory
-    /// intermediate results take.
-    fn chunk(&self) -> usize {
+    /// intermediate results and layers with windows take. To be asked when weights are there, and the cache is not.
+    fn chunk(&self, _config: &Config, _options: &CacheOptions) -> usize {
         512
     }
 

@@ -127,7 +127,7 @@ impl<B: Backend> Generator<B> {
         let on_host = model.weights()?;
         let dense = Dense::new(&on_host.dense).map_err(BackendError::from)?;
         let weights = backend.upload_generator_weights(config, &on_host, progress)?;
-        let chunk = options.chunk.unwrap_or_else(|| backend.chunk()).max(1);
+        let chunk = options.chunk.unwrap_or_else(|| backend.chunk(config, &options.cache)).max(1);
         let cache = CacheOptions { step_tokens: options.cache.step_tokens.max(chunk), ..options.cache };
         let options = Options { cache, ..options };
         let kv = backend.alloc_kv_cache(max_tokens, config, &options.cache)?;

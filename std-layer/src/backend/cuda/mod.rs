@@ -16,6 +16,7 @@ mod product;
 mod recurrent;
 mod sampler;
 mod step;
+mod ways;
 mod weights;
 
 use std::fmt;
@@ -41,8 +42,10 @@ use step::Lowering;
 pub use weights::CudaWeights;
 use weights::Stored;
 
-/// Bytes of memory for each token of a prompt's step: intermediate results of a token take a small part of that.
+/// Bytes of free memory for each token of a prompt's step: intermediate results of a token take a small part of that.
 const MEMORY_FOR_TOKEN: usize = 16 << 20;
+/// Of free memory, the part that layers with windows may take to have room for as many tokens more.
+const PART_FOR_WINDOWS: usize = 8;
 
 /// Where everything is queued.
 #[derive(Debug)]
@@ -489,10 +492,16 @@ impl<P: Platform> Backend for GpuBackend<P> {
         weights::upload(&self.gpu.stream, config, weights, progress)
     }
 
-    /// A power of two: from 512, whatever memory there is, to 4096, from 64 GiB on.
-    fn chunk(&self) -> usize {
-        let most = self.context().device().memory() / MEMORY_FOR_TOKEN;
-        1 << most.clamp(512, 4096).ilog2()
+    /// A power of two: from 512, whatever memory is free, to 4096, from 64 GiB on.
+    fn chunk(&self, config: &Config, options: &CacheOptions) -> usize {
+        let free = self.context().memory().map_or(0, |(free, _)| free);
+        // Keys and values of a token in all layers with windows.
+        let windowed = (0..config.layer.len()).filter(|&l| config.layer[l].window.is_some());
+        let numbers: usize =
+            windowed.map(|l| config.heads_of(l)).map(|heads| 2 * heads.count * heads.dim).sum();
+        let each =
+            numbers.saturating_mul(options.sequences).saturating_mul(size_of::<f32>() * PART_FOR_WINDOWS);
+        1 << (free / each.saturating_add(MEMORY_FOR_TOKEN)).clamp(512, 4096).ilog2()
     }
 
     fn alloc_kv_cache(

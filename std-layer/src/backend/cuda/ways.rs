@@ -1,0 +1,66 @@
+//! How attention of a step goes: by which kernels, and in which pieces.
+
+use std::ops::Range;
+
+use super::{Rows, RunRows};
+use crate::cuda::geometry::{kv_begin, kv_pieces, KV_PIECE};
+use crate::cuda::Prefill;
+use crate::model::Config;
+
+/// Rows that attention takes at a time, so that its pieces find room.
+pub(super) const ATTENTION_ROWS: usize = 64;
+/// Rows of a sequence from which on attention is worth the kernels for many queries.
+const MIN_TENSOR_ROWS: usize = 16;
+
+/// How rows that stand side by side are attended to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way<'a> {
+    /// In pieces, in f32.
+    Pieces,
+    /// In pieces, on tensor cores if there are kernels for single queries there: in numbers of 16 bits.
+    Tiles,
+    /// A run at once, by the kernels for many queries.
+    Run(&'a RunRows),
+}
+
+impl Rows {
+    /// Pieces of attention of wide heads, and tokens of each. If sums may depend on how many rows there are: pieces of half as many tokens as elsewhere, or of many rows,
+    /// which make blocks enough, two.
+    pub(super) fn wide_pieces(&self) -> (usize, usize) {
+        let tokens = kv_begin(self.pieces, KV_PIECE);
+        // The first pieces have a fourth of the others' tokens.
+        let piece = match (self.exact, self.rows <= ATTENTION_ROWS) {
+            (true, _) => KV_PIECE,
+            (false, true) => KV_PIECE / 2,
+            (false, false) => 4 * tokens.div_ceil(2),
+        };
+        (kv_pieces(tokens, piece), piece)
+    }
+
+    /// How attention of rows goes, neighbours that go one way together. A run goes its own way, whatever else is in the step: numbers of 16 bits are for fast
+    /// paths, whose caches have as many.
+    pub(super) fn ways(&self, config: &Config, dim: usize) -> Vec<(Range<usize>, Way<'_>)> {
+        let narrow = !self.exact && self.narrow_cache;
+        let in_pieces = || if narrow { Way::Tiles } else { Way::Pieces };
+        if self.runs.is_empty() {
+            return vec![(0..self.rows, in_pieces())];
+        }
+        let mut ways: Vec<(Range<usize>, Way<'_>)> = Vec::new();
+        for run in &self.runs {
+            let rows = run.row..run.row + run.tokens;
+            // The kernels for many queries know no trees, no caps, and no wide heads.
+            let many = run.tokens >= MIN_TENSOR_ROWS && !run.drafts && dim <= Prefill::MOST;
+            let way = match many && narrow && config.attention_softcap.is_none() {
+                true => Way::Run(run),
+                false => in_pieces(),
+            };
+            match (ways.last_mut(), &way) {
+                (Some((before, Way::Tiles)), Way::Tiles) | (Some((before, Way::Pieces)), Way::Pieces) => {
+                    before.end = rows.end;
+                }
+                _ => ways.push((rows, way)),
+            }
+        }
+        ways
+    }
+}
