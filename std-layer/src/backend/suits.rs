@@ -61,6 +61,7 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     };
     let states =
         format!("linear attention with heads of {keys_of_states} and {values} elements on a GPU: at most 128, the first and all of the second a multiple of 4");
+    let taps = config.recurrence.as_ref().map_or(2, Recurrence::taps);
     let odd_network =
         config.layer.iter().filter_map(|layer| layer.intermediate).find(|n| !n.is_multiple_of(8));
     let expert = config.experts.map_or(0, |experts| experts.intermediate);
@@ -72,6 +73,7 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
                 || !(keys_of_states.is_multiple_of(4) && all_values.is_multiple_of(8)),
             states,
         ),
+        (!(2..=8).contains(&taps), format!("convolutions of {taps} tokens on a GPU: of 2 to 8")),
         of_eight("the residual stream", config.hidden),
         of_eight("the feed-forward network", odd_network.unwrap_or(config.intermediate)),
         of_eight("the network beside experts", shared.map_or(0, |shared| shared.intermediate)),
