@@ -9,16 +9,21 @@ const BYTES: usize = 512 << 20;
 /// Copies that are timed; the best one counts.
 const TURNS: usize = 8;
 
-/// What a GPU's memory moves by copying, in bytes a second, those that are read and those that are written; `None` for backends on which nobody can tell.
+/// What a GPU's memory moves by copying, in bytes a second, those that are read and those that are written; `None` for backends on which nobody can tell, and if there is no
+/// room for copies.
 ///
 /// # Errors
 /// Those of the GPU.
 pub fn bandwidth(backend: &AnyBackend) -> Result<Option<f64>, CudaError> {
-    match backend {
-        AnyBackend::Cuda(backend) => copy(backend.context()).map(Some),
+    let context = match backend {
+        AnyBackend::Cuda(backend) => backend.context(),
         #[cfg(feature = "rocm")]
-        AnyBackend::Rocm(backend) => copy(backend.context()).map(Some),
-        _ => Ok(None),
+        AnyBackend::Rocm(backend) => backend.context(),
+        _ => return Ok(None),
+    };
+    match copy(context) {
+        Err(CudaError::OutOfMemory { .. }) => Ok(None),
+        speed => speed.map(Some),
     }
 }
 

@@ -55,13 +55,19 @@ pub struct Split<'a> {
 }
 
 impl Capability {
-    /// Rows of the small tiles of this GPU's kernels.
-    pub(crate) fn small_tile_rows(self) -> usize {
-        if self == WGMMA || self == Capability(100) {
-            64
-        } else {
-            32
+    /// The tile of products of few rows that kernels for this GPU have, with dense weights or those in blocks. AMD's GPUs have one piece of both operands in shared memory.
+    fn few_tile(self, blocks: bool) -> Tile {
+        match self {
+            gfx if gfx.is_gfx() => Tile::narrow(32, 1),
+            WGMMA if blocks => Tile::FEW_BLOCKS,
+            WGMMA => Tile::FEW_DENSE,
+            capability => Tile::few(capability),
         }
+    }
+
+    /// Rows of these tiles, which are as many with either.
+    pub(crate) fn small_tile_rows(self) -> usize {
+        self.few_tile(true).rows
     }
 
     /// Rows of bf16 up to which products decode weights in blocks themselves sooner than these are decoded before the product.
@@ -216,16 +222,6 @@ impl Ops {
         }
     }
 
-    /// The tile of products of few rows, with dense weights or those in blocks. AMD's GPUs have one piece of both operands in shared memory.
-    fn few_tile(&self, blocks: bool) -> Tile {
-        match self.capability() {
-            gfx if gfx.is_gfx() => Tile::narrow(gfx.small_tile_rows(), 1),
-            WGMMA if blocks => Tile::FEW_BLOCKS,
-            WGMMA => Tile::FEW_DENSE,
-            capability => Tile::few(capability),
-        }
-    }
-
     /// The usual tile. As many pieces of both operands as `gemm.cuh` has: NVIDIA's for one that is multiplied and two that arrive, AMD's for one.
     fn tile(&self) -> Tile {
         Tile::narrow(128, if self.capability().is_gfx() { 1 } else { 3 })
@@ -251,7 +247,7 @@ impl Ops {
     /// The tile of a product whose columns are divided.
     fn split_tile(&self, (m, n): (usize, usize), blocks: bool) -> Tile {
         match blocks {
-            _ if m <= MAX_SMALL_TILE_ROWS => self.few_tile(blocks),
+            _ if m <= MAX_SMALL_TILE_ROWS => self.capability().few_tile(blocks),
             true => self.blocks_tile(ElementType::Bf16),
             false => self.dense_tile(n),
         }
@@ -327,8 +323,8 @@ impl Ops {
         let spread = self.spread(Some(segments), (m, n, m * n))?;
         let blocks = spread.blocks.unwrap_or(0);
         let tile = match name.0 {
-            "gemm_few" => self.few_tile(false),
-            "qgemm_few" => self.few_tile(true),
+            "gemm_few" => self.capability().few_tile(false),
+            "qgemm_few" => self.capability().few_tile(true),
             "gemm" => self.dense_tile(n),
             _ => self.blocks_tile(ty),
         };

@@ -322,7 +322,7 @@ pub(crate) fn prefill_wide(
 /// What a block of a matrix product computes, with how many threads and bytes of shared memory, where pieces of so many columns of both operands are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tile {
-    rows: usize,
+    pub(crate) rows: usize,
     columns: usize,
     depth: usize,
     threads: usize,

@@ -489,7 +489,7 @@ impl<P: Platform> Backend for GpuBackend<P> {
         weights: &HostWeights<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaWeights, BackendError> {
-        weights::upload(&self.gpu.stream, config, weights, progress)
+        weights::upload(&self.gpu, config, weights, progress)
     }
 
     /// A power of two: from 512, whatever memory is free, to 4096, from 64 GiB on.

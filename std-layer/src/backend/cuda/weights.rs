@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
+use super::Gpu;
 use crate::backend::suits::check_for_cuda;
 use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
@@ -38,7 +39,7 @@ pub(super) struct Matrix {
     pub(super) rows: usize,
     pub(super) cols: usize,
     bytes: Buffer<u8>,
-    /// Whose kernels multiply it.
+    /// What the kernels that multiply it are for.
     capability: Capability,
 }
 
@@ -130,6 +131,8 @@ impl CudaWeights {
 /// Brings matrices to the GPU, and tells how far it is.
 struct Uploader<'a> {
     stream: &'a Stream,
+    /// What kernels in use are for.
+    capability: Capability,
     progress: &'a mut dyn FnMut(Progress),
     done: Progress,
 }
@@ -162,8 +165,7 @@ impl Uploader<'_> {
                 }
             }
         }
-        let capability = self.stream.context().device().capability();
-        Ok(Matrix { kind, count, rows, cols, bytes: buffer, capability })
+        Ok(Matrix { kind, count, rows, cols, bytes: buffer, capability: self.capability })
     }
 
     fn bytes(&mut self, to: &mut Buffer<u8>, at: &mut usize, bytes: &[u8]) -> Result<(), BackendError> {
@@ -239,7 +241,7 @@ impl<'a> Upload<'a> for Uploader<'_> {
 
 /// Brings a model's weights to the GPU.
 pub(super) fn upload(
-    stream: &Stream,
+    gpu: &Gpu,
     config: &Config,
     weights: &HostWeights<'_>,
     progress: &mut dyn FnMut(Progress),
@@ -256,7 +258,12 @@ pub(super) fn upload(
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
     let tables = tables.chain(per_layer.map(|of| &of.table));
     let total = each + of_experts + tables.map(HostMatrix::bytes).sum::<usize>();
-    let mut to = Uploader { stream, progress, done: Progress { done: 0, total } };
+    let mut to = Uploader {
+        stream: &gpu.stream,
+        capability: gpu.ops.capability(),
+        progress,
+        done: Progress { done: 0, total },
+    };
     let tensors = Tensors::upload(&mut to, weights)?;
     let embedding = match tied {
         true => Arc::clone(&tensors.linear(Linear::Output).matrices[0]),
