@@ -14,9 +14,9 @@ mod layers;
 mod layout;
 mod product;
 mod recurrent;
+mod rows;
 mod sampler;
 mod step;
-mod ways;
 mod weights;
 
 use std::fmt;
@@ -37,6 +37,7 @@ use arena::{Memory, Place};
 pub use cache::CudaKvCache;
 use cache::{pieces, Ahead, Chosen, Recorded, Room};
 use layout::Layout;
+use rows::{Rows, RunRows};
 use sampler::{Sampler, To};
 use step::Lowering;
 pub use weights::CudaWeights;
@@ -128,53 +129,12 @@ impl CudaLogits {
     }
 }
 
-/// The rows of a step.
-#[derive(Debug)]
-struct Rows {
-    rows: usize,
-    outputs: usize,
-    /// Pieces of attention that the longest sequence has, or more.
-    pieces: usize,
-    /// Whether activations stay in f32.
-    exact: bool,
-    /// Whether the cache's numbers have 16 bits.
-    narrow_cache: bool,
-    /// Whether the step is recorded, or started as it was.
-    recorded: bool,
-    /// None in a step that is recorded: it is started with other runs, too.
-    runs: Vec<RunRows>,
-    /// How each run becomes one row, if the step gives no logits.
-    pooling: Option<Pooling>,
-}
-
-impl Rows {
-    /// Rows and columns of what the step gives.
-    fn results(&self, config: &Config) -> (usize, usize) {
-        match self.pooling {
-            None => (self.outputs, config.logits()),
-            Some(_) => (self.runs.len(), config.hidden),
-        }
-    }
-}
-
 /// All operations of a step.
 fn lower(config: &Config, step: &mut Lowering<'_>, pooling: Option<Pooling>) -> Result<(), BackendError> {
     match pooling {
         None => decode(config, step),
         Some(pooling) => embed(config, step, pooling),
     }
-}
-
-/// A run's rows.
-#[derive(Clone, Copy, Debug)]
-struct RunRows {
-    index: usize,
-    row: usize,
-    tokens: usize,
-    /// The sequence's row of the page tables.
-    slot: usize,
-    /// Whether its tokens are drafts that form a tree.
-    drafts: bool,
 }
 
 /// Recorded steps that are kept, at most.
@@ -489,7 +449,7 @@ impl<P: Platform> Backend for GpuBackend<P> {
         weights: &HostWeights<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<CudaWeights, BackendError> {
-        weights::upload(&self.gpu, config, weights, progress)
+        weights::upload((&self.gpu.stream, self.gpu.ops.capability()), config, weights, progress)
     }
 
     /// A power of two: from 512, whatever memory is free, to 4096, from 64 GiB on.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use super::Gpu;
 use crate::backend::suits::check_for_cuda;
 use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
@@ -239,9 +238,9 @@ impl<'a> Upload<'a> for Uploader<'_> {
     }
 }
 
-/// Brings a model's weights to the GPU.
+/// Brings a model's weights to the GPU, whose kernels in use are for `capability`.
 pub(super) fn upload(
-    gpu: &Gpu,
+    (stream, capability): (&Stream, Capability),
     config: &Config,
     weights: &HostWeights<'_>,
     progress: &mut dyn FnMut(Progress),
@@ -258,12 +257,7 @@ pub(super) fn upload(
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
     let tables = tables.chain(per_layer.map(|of| &of.table));
     let total = each + of_experts + tables.map(HostMatrix::bytes).sum::<usize>();
-    let mut to = Uploader {
-        stream: &gpu.stream,
-        capability: gpu.ops.capability(),
-        progress,
-        done: Progress { done: 0, total },
-    };
+    let mut to = Uploader { stream, capability, progress, done: Progress { done: 0, total } };
     let tensors = Tensors::upload(&mut to, weights)?;
     let embedding = match tied {
         true => Arc::clone(&tensors.linear(Linear::Output).matrices[0]),

@@ -1,16 +1,46 @@
-//! How attention of a step goes: by which kernels, and in which pieces.
+//! The rows of a step, and how attention of them goes: by which kernels, and in which pieces.
 
 use std::ops::Range;
 
-use super::{Rows, RunRows};
 use crate::cuda::geometry::{kv_begin, kv_pieces, KV_PIECE};
 use crate::cuda::Prefill;
-use crate::model::Config;
+use crate::model::{Config, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
 pub(super) const ATTENTION_ROWS: usize = 64;
 /// Rows of a sequence from which on attention is worth the kernels for many queries.
 const MIN_TENSOR_ROWS: usize = 16;
+
+/// A run's rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunRows {
+    pub(super) index: usize,
+    pub(super) row: usize,
+    pub(super) tokens: usize,
+    /// The sequence's row of the page tables.
+    pub(super) slot: usize,
+    /// Whether its tokens are drafts that form a tree.
+    pub(super) drafts: bool,
+}
+
+/// The rows of a step.
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) rows: usize,
+    pub(super) outputs: usize,
+    /// Pieces of attention that the longest sequence has, or more.
+    pub(super) pieces: usize,
+    /// Whether activations stay in f32.
+    pub(super) exact: bool,
+    /// Whether the cache's numbers have 16 bits.
+    pub(super) narrow_cache: bool,
+    /// Whether the step is recorded, or started as it was.
+    pub(super) recorded: bool,
+    /// None in a step that is recorded: it is started with other runs, too.
+    pub(super) runs: Vec<RunRows>,
+    /// How each run becomes one row, if the step gives no logits.
+    pub(super) pooling: Option<Pooling>,
+}
 
 /// How rows that stand side by side are attended to.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +54,14 @@ pub(super) enum Way<'a> {
 }
 
 impl Rows {
+    /// Rows and columns of what the step gives.
+    pub(super) fn results(&self, config: &Config) -> (usize, usize) {
+        match self.pooling {
+            None => (self.outputs, config.logits()),
+            Some(_) => (self.runs.len(), config.hidden),
+        }
+    }
+
     /// Pieces of attention of wide heads, and tokens of each. If sums may depend on how many rows there are: pieces of half as many tokens as elsewhere, or of many rows,
     /// which make blocks enough, two.
     pub(super) fn wide_pieces(&self) -> (usize, usize) {
