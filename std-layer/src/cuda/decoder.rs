@@ -324,7 +324,11 @@ impl Ops {
         }
         let args = self.heads_args((cache, tables), rows, &how, (products, bias, norm))?;
         let geometry = geometry::heads(m, heads + 2 * kv_heads, dim);
-        let name = if dim > geometry::NARROW { "heads_wide" } else { "heads" };
+        let name = match dim {
+            ..=128 => "heads_d128",
+            ..=256 => "heads_d256",
+            _ => "heads_d512",
+        };
         // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
         unsafe { self.loader.launch(self.decoder(name), stream, geometry, &args) }
     }

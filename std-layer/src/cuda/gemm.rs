@@ -4,7 +4,7 @@ use gllm_kernels_core::{bf16, ElementType, KernelError};
 
 use super::check::{aligned, area, bad, same_len, small};
 use super::error::{Capability, CudaError};
-use super::geometry::{self, Geometry, Tile, MAX_SMALL_TILE_ROWS};
+use super::geometry::{self, Tile, MAX_SMALL_TILE_ROWS};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
@@ -22,7 +22,7 @@ pub(super) struct GemmArgs {
     y: Address,
     segments: Address,
     row_bytes: u64,
-    m: u32,
+    pub(super) m: u32,
     n: u32,
     k: u32,
     ty: u32,
@@ -81,16 +81,13 @@ impl Capability {
 }
 
 impl Ops {
-    /// The arguments of `Y = X W^T` for whatever kind of weights, `n x k`, and its geometry if they are decoded.
+    /// The arguments of `Y = X W^T` for whatever kind of weights, `n x k`.
     pub(super) fn product<T: Float, U: Float>(
         &self,
         (w, n, row_bytes): (Address, usize, usize),
         (x, k): (View<'_, T>, usize),
         y: &ViewMut<'_, U>,
-    ) -> Result<(GemmArgs, Geometry), CudaError> {
-        if !matches!(T::TYPE, ElementType::F16 | ElementType::Bf16) {
-            return Err(bad("x", "f16 or bf16: tensor cores multiply no f32"));
-        }
+    ) -> Result<GemmArgs, CudaError> {
         // 16 bytes at a time.
         if !k.is_multiple_of(8) {
             return Err(KernelError::NotBlockMultiple { cols: k, block: 8 }.into());
@@ -113,13 +110,26 @@ impl Ops {
             k: small("k", k)?,
             ty: type_number(U::TYPE),
         };
-        Ok((args, geometry::gemm(m, n, self.tile(), 1)))
+        Ok(args)
     }
 
-    /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. `x` and `w` are f16 or bf16, sums are in f32.
+    /// The arguments of a product whose weights are decoded to the type of `x`.
+    pub(super) fn decoded_product<T: Float, U: Float>(
+        &self,
+        w: (Address, usize, usize),
+        x: (View<'_, T>, usize),
+        y: &ViewMut<'_, U>,
+    ) -> Result<GemmArgs, CudaError> {
+        match T::TYPE {
+            ElementType::F16 | ElementType::Bf16 => self.product(w, x, y),
+            _ => Err(bad("x", "f16 or bf16: weights are decoded for tensor cores")),
+        }
+    }
+
+    /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. Sums are in f32; f16 and bf16 are multiplied by tensor cores, f32 in f32.
     ///
     /// # Errors
-    /// `Kernel` unless `x` is f16 or bf16 and has whole rows of `k`, a multiple of 8; `WrongSize` unless `w` and `y` have their
+    /// `Kernel` unless `x` has whole rows of `k`, a multiple of 8; `WrongSize` unless `w` and `y` have their
     /// sizes; `Misaligned` unless `x`, `w` and `y` start at multiples of 16 bytes; `Geometry` if `n` takes more blocks than there
     /// can be; `OtherContext`, `Launch`.
     pub fn gemm<'a, T: Float, U: Float>(
@@ -133,20 +143,20 @@ impl Ops {
         let (w, x) = (w.into(), x.into());
         same_len("w", w.len(), area("elements of w", &[n, k])?)?;
         self.here(w.context())?;
-        let (args, _) = self.product((w.address(), n, 0), (x, k), &y.into())?;
-        let geometry = geometry::gemm(args.m as usize, n, self.dense_tile(n), 1);
+        let args = self.product((w.address(), n, 0), (x, k), &y.into())?;
+        let geometry = geometry::gemm(args.m as usize, n, self.dense_tile(T::TYPE, n), 1);
         let kernel = (File::gemm, Name("gemm", T::TYPE.name(), ""));
         // SAFETY: checked here and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// Into how many parts the columns of a product are best divided, for [`gemm_split`](Self::gemm_split), or with weights in blocks for
+    /// Into how many parts the columns of a product are best divided, with `dense` weights of a type for [`gemm_split`](Self::gemm_split), or with weights in blocks for
     /// [`qgemm_split`](Self::qgemm_split): so that all multiprocessors have work.
-    pub fn gemm_parts(&self, (m, n, k): (usize, usize, usize), blocks: bool) -> usize {
-        geometry::gemm_parts((m, n, k), self.split_tile((m, n), blocks), self.multiprocessors())
+    pub fn gemm_parts(&self, (m, n, k): (usize, usize, usize), dense: Option<ElementType>) -> usize {
+        geometry::gemm_parts((m, n, k), self.split_tile((m, n), dense), self.multiprocessors())
     }
 
-    /// [`gemm`](Self::gemm) whose blocks share the columns, too. Sums of parts are added in their order. Up to 64 rows of `x` blocks have small tiles, which
+    /// [`gemm`](Self::gemm) whose blocks share the columns, too. Sums of parts are added in their order. Up to 64 rows of `x` in 16 bits blocks have small tiles, which
     /// are made for reading `w` fast.
     ///
     /// # Errors
@@ -162,9 +172,10 @@ impl Ops {
         let (w, x, y) = (w.into(), x.into(), y.into());
         same_len("w", w.len(), area("elements of w", &[n, k])?)?;
         self.here(w.context())?;
-        let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
-        let name = if args.m as usize <= MAX_SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
-        let tile = self.split_tile((args.m as usize, n), false);
+        let args = self.product((w.address(), n, 0), (x, k), &y)?;
+        let m = args.m as usize;
+        let tile = self.split_tile((m, n), Some(T::TYPE));
+        let name = dense_name(T::TYPE, m);
         self.split(stream, (File::gemm, Name(name, T::TYPE.name(), "")), (args, tile), (split, y))
     }
 
@@ -180,9 +191,9 @@ impl Ops {
         (split, y): (Split<'_>, impl Into<ViewMut<'a, U>>),
     ) -> Result<(), CudaError> {
         let (y, (address, row_bytes)) = (y.into(), w.place(self)?);
-        let (args, _) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y)?;
+        let args = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y)?;
         let name = if args.m as usize <= MAX_SMALL_TILE_ROWS { "qgemm_few" } else { "qgemm" };
-        let tile = self.split_tile((args.m as usize, w.rows()), true);
+        let tile = self.split_tile((args.m as usize, w.rows()), None);
         self.split(stream, (File::gemm, Name(name, "bf16", w.format().name())), (args, tile), (split, y))
     }
 
@@ -223,16 +234,16 @@ impl Ops {
     }
 
     /// The usual tile. As many pieces of both operands as `gemm.cuh` has: NVIDIA's for one that is multiplied and two that arrive, AMD's for one.
-    fn tile(&self) -> Tile {
+    pub(super) fn tile(&self) -> Tile {
         Tile::narrow(128, if self.capability().is_gfx() { 1 } else { 3 })
     }
 
-    /// The tile of a product with dense weights: kernels for compute capability 9.0 have wide ones, too, half of which should not be empty.
-    fn dense_tile(&self, n: usize) -> Tile {
-        if self.capability() == WGMMA && n > 128 {
-            Tile::WIDE
-        } else {
-            self.tile()
+    /// The tile of a product with dense weights of a type: kernels for compute capability 9.0 have wide ones, too, half of which should not be empty.
+    fn dense_tile(&self, ty: ElementType, n: usize) -> Tile {
+        match ty {
+            ElementType::F32 => Tile::SINGLE,
+            _ if self.capability() == WGMMA && n > 128 => Tile::WIDE,
+            _ => self.tile(),
         }
     }
 
@@ -244,12 +255,13 @@ impl Ops {
         }
     }
 
-    /// The tile of a product whose columns are divided.
-    fn split_tile(&self, (m, n): (usize, usize), blocks: bool) -> Tile {
-        match blocks {
-            _ if m <= MAX_SMALL_TILE_ROWS => self.capability().few_tile(blocks),
-            true => self.blocks_tile(ElementType::Bf16),
-            false => self.dense_tile(n),
+    /// The tile of a product whose columns are divided, with `dense` weights of a type or with weights in blocks.
+    fn split_tile(&self, (m, n): (usize, usize), dense: Option<ElementType>) -> Tile {
+        match dense {
+            Some(ElementType::F32) => Tile::SINGLE,
+            _ if m <= MAX_SMALL_TILE_ROWS => self.capability().few_tile(dense.is_none()),
+            None => self.blocks_tile(ElementType::Bf16),
+            Some(ty) => self.dense_tile(ty, n),
         }
     }
 
@@ -266,14 +278,15 @@ impl Ops {
         y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
         let (address, row_bytes) = w.place(self)?;
-        let (args, _) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y.into())?;
+        let args = self.decoded_product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y.into())?;
         let geometry = geometry::gemm(args.m as usize, w.rows(), self.blocks_tile(T::TYPE), 1);
         let kernel = (File::gemm, Name("qgemm", T::TYPE.name(), w.format().name()));
         // SAFETY: checked by the view and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// [`gemm`](Self::gemm) with several matrices, each `n x k`. Segments have [as many rows as small tiles](Capability::small_tile_rows) at most, or 128.
+    /// [`gemm`](Self::gemm) with several matrices, each `n x k`. Segments have [as many rows as small tiles](Capability::small_tile_rows) at most, or 128; in f32
+    /// [those of its tiles](Tile::SINGLE).
     ///
     /// # Errors
     /// Those of [`gemm`](Self::gemm).
@@ -287,8 +300,8 @@ impl Ops {
     ) -> Result<(), CudaError> {
         same_len("w", w.len(), area("elements of w", &[segments.matrices, n, k])?)?;
         self.here(w.context())?;
-        let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
-        let name = if segments.most <= MAX_SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
+        let args = self.product((w.address(), n, 0), (x, k), &y)?;
+        let name = dense_name(T::TYPE, segments.most);
         self.segments(stream, (Name(name, T::TYPE.name(), ""), T::TYPE), args, segments)
     }
 
@@ -306,7 +319,7 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let ((address, row_bytes), n) = (w.place(self)?, w.rows() / segments.matrices.max(1));
         same_len("w", w.rows(), n * segments.matrices)?;
-        let (args, _) = self.product((address, n, row_bytes), (x, w.cols()), &y)?;
+        let args = self.decoded_product((address, n, row_bytes), (x, w.cols()), &y)?;
         let name = if segments.most <= MAX_SMALL_TILE_ROWS { "qgemm_few" } else { "qgemm" };
         self.segments(stream, (Name(name, T::TYPE.name(), w.format().name()), T::TYPE), args, segments)
     }
@@ -325,7 +338,7 @@ impl Ops {
         let tile = match name.0 {
             "gemm_few" => self.capability().few_tile(false),
             "qgemm_few" => self.capability().few_tile(true),
-            "gemm" => self.dense_tile(n),
+            "gemm" => self.dense_tile(ty, n),
             _ => self.blocks_tile(ty),
         };
         let mut geometry = geometry::gemm(m, n, tile, 1);
@@ -336,8 +349,18 @@ impl Ops {
     }
 }
 
+/// The kernel for so many rows with dense weights.
+fn dense_name(ty: ElementType, m: usize) -> &'static str {
+    if ty != ElementType::F32 && m <= MAX_SMALL_TILE_ROWS {
+        "gemm_few"
+    } else {
+        "gemm"
+    }
+}
+
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
     to(File::gemm, Name("gemm_join", "", ""), size_of::<GemmJoinArgs>());
+    to(File::gemm, Name("gemm", "f32", ""), size_of::<GemmArgs>());
     for format in block_formats() {
         to(File::gemm, Name("qgemm_few", "bf16", format.name()), size_of::<GemmArgs>());
     }

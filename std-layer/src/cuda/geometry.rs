@@ -341,6 +341,10 @@ impl Tile {
         Self { rows, columns: 128, depth: 32, threads: 128, shared, at_once: 1 }
     }
 
+    /// In f32, from three pieces of 32 columns, each with four that stay empty. It is the number of warps that arithmetic needs that limits the blocks at a time, not the room.
+    pub(crate) const SINGLE: Self =
+        Self { rows: 32, columns: 32, depth: 32, threads: 64, shared: 3 * 64 * (32 + 4) * F32, at_once: 4 };
+
     /// Of few rows, by `mma`, as kernels for a compute capability without `wgmma` have it: in as much shared memory as blocks there have at most.
     pub(crate) const fn few(capability: Capability) -> Self {
         let (rows, columns, kib) = match capability.0 {

@@ -230,7 +230,8 @@ impl Ops {
         x: impl Into<View<'a, T>>,
         y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
-        let (product, geometry) = self.product((0, w.outputs, 0), (x.into(), w.inputs), &y.into())?;
+        let product = self.decoded_product((0, w.outputs, 0), (x.into(), w.inputs), &y.into())?;
+        let geometry = geometry::gemm(product.m as usize, w.outputs, self.tile(), 1);
         let args = GroupedGemmArgs { product, weights: w.arguments(self)? };
         let kernel = (File::grouped, Name("gemm", w.name, T::TYPE.name()));
         // SAFETY: checked by the view and by `product`; `g_idx` is bounded by the kernel.

@@ -37,7 +37,7 @@ macro_rules! files {
                 Embedded {
                     capability: Capability($sm),
                     member: $member,
-                    cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $archive, ".xz"))),*],
+                    cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $archive, ".lzma"))),*],
                 }
             };
             (gfx $gfx:literal, $number:literal) => {
@@ -45,7 +45,7 @@ macro_rules! files {
                     capability: Capability($number),
                     member: 0,
                     cubins: &[$(
-                        include_bytes!(concat!("../rocm/objects/", stringify!($file), ".gfx", $gfx, ".xz"))
+                        include_bytes!(concat!("../rocm/objects/", stringify!($file), ".gfx", $gfx, ".lzma"))
                     ),*],
                 }
             };

@@ -2,8 +2,11 @@
 
 use std::ffi::{c_int, c_void, CString};
 use std::fmt;
+use std::io::Read;
 use std::ptr::null_mut;
 use std::sync::Arc;
+
+use lzma_rust2::LzmaReader;
 
 use super::driver::Context;
 use super::error::{Capability, CudaError};
@@ -137,14 +140,11 @@ impl fmt::Debug for Function {
 }
 
 /// Unpacks a file of an embedded archive, which has of each its length, in 4 bytes, and itself.
-pub(crate) fn inflate(
-    mut packed: &[u8],
-    member: usize,
-    capability: Capability,
-) -> Result<Vec<u8>, CudaError> {
+pub(crate) fn inflate(packed: &[u8], member: usize, capability: Capability) -> Result<Vec<u8>, CudaError> {
     let mut archive = Vec::new();
     let damaged = || CudaError::DamagedKernels { capability };
-    lzma_rs::xz_decompress(&mut packed, &mut archive).map_err(|_| damaged())?;
+    let read = LzmaReader::new_mem_limit(packed, u32::MAX, None);
+    read.and_then(|mut reader| reader.read_to_end(&mut archive)).map_err(|_| damaged())?;
     let mut rest = &archive[..];
     for before in (0..=member).rev() {
         let (length, files) = rest.split_first_chunk().ok_or_else(damaged)?;

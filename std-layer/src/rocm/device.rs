@@ -49,11 +49,11 @@ unsafe impl Sync for Device {}
 
 /// The files with the kernels that copy and fill.
 pub(super) static MEMORY: &[(u32, &[u8])] = &[
-    (0x90a, include_bytes!("objects/memory.gfx90a.xz")),
-    (0x942, include_bytes!("objects/memory.gfx942.xz")),
-    (0x1030, include_bytes!("objects/memory.gfx1030.xz")),
-    (0x1100, include_bytes!("objects/memory.gfx1100.xz")),
-    (0x1200, include_bytes!("objects/memory.gfx1200.xz")),
+    (0x90a, include_bytes!("objects/memory.gfx90a.lzma")),
+    (0x942, include_bytes!("objects/memory.gfx942.lzma")),
+    (0x1030, include_bytes!("objects/memory.gfx1030.lzma")),
+    (0x1100, include_bytes!("objects/memory.gfx1100.lzma")),
+    (0x1200, include_bytes!("objects/memory.gfx1200.lzma")),
 ];
 
 /// A GPU that there are files for.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ const u32* exchange(u32 mine);
 const u32* exchange_wave(u32 lanes, const u32* mine, u32 n);
 // d += a b, in the registers that PTX says for mma.m16n8k16: `mine` are this lane's numbers, eight of a and four of b.
 void multiply_tiles(f32 (&d)[4], const f32 (&mine)[12]);
-// Whether this launch computes products of tiles of bf16 by shuffles, as GPUs without such products do: one of eight does.
+// Whether this launch computes products of tiles of bf16 by shuffles, as GPUs without such products do, and sums over lanes as simt.cuh does: one of eight does.
 bool by_shuffles();
 // Stops the launch with a message: what hardware leaves undefined.
 [[noreturn]] void fail(const char* what);
@@ -41,7 +42,7 @@ struct Kernel {
     Kernel* next;
     Kernel(const char* name, size_t args, u32 threads, void (*run)(const void*));
 };
-void aligned(const void* p, size_t to);
+inline void aligned(const void* p, size_t to) { if (reinterpret_cast<uintptr_t>(p) % to) fail("a misaligned address"); }
 // Notes that this thread writes 16 bytes, if they are of shared memory.
 void wrote(const void* p);
 }  // namespace emu
@@ -77,6 +78,18 @@ DEVICE u32 lanes_of(bool yes) {
 }
 DEVICE f32 shuffle(f32 v, u32 lane) { return from_bits(shuffle(bits_of(v), lane)); }
 DEVICE f32 shuffle_xor(f32 v, u32 mask) { return from_bits(shuffle_xor(bits_of(v), mask)); }
+// What simt.cuh has for numbers that nobody may write. Kernels may write theirs, so this is what they call: one exchange instead of N - 1 and a few, and sums in the same order.
+template <u32 N, u32 M> f32 warp_sums(const f32 (&v)[N]);
+template <u32 N, u32 M = 16> DEVICE f32 warp_sums(f32 (&v)[N]) {
+    if (emu::by_shuffles()) return warp_sums<N, M>(const_cast<const f32(&)[N]>(v));
+    const f32* all = reinterpret_cast<const f32*>(emu::exchange_wave(32, reinterpret_cast<const u32*>(v), N));
+    const u32 lanes = 2 * M, own = emu::current % 32 % lanes, first = emu::current % 32 - own;
+    f32 sums[2 * M];
+    for (u32 l = 0; l < lanes; l++) sums[l] = all[(first + l) * N + own / (lanes / N)];
+    for (u32 m = M; m > 0; m /= 2)
+        for (u32 l = 0; l < m; l++) sums[l] += sums[l + m];
+    return sums[0];
+}
 DEVICE u32 atomic_add(u32* p, u32 v) { u32 old = *p; *p += v; return old; }
 
 DEVICE f32 to_f32(f32 x) { return x; }

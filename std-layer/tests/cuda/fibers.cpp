@@ -94,7 +94,9 @@ static u32 next_of(u32 t, u32 first, u32 count) {
 }
 // A warp goes on until it cannot: its lanes meet often, warps seldom. `now.threads` if no thread can go on.
 static u32 next_thread() {
-    const u32 warp = current / 32 * 32, rest = now.threads - warp, next = next_of(current, warp, rest < 32 ? rest : 32);
+    const u32 neighbour = descending ? current - 1 : current + 1;
+    if (neighbour / 32 == current / 32 && can_go(neighbour)) return neighbour;
+    const u32 warp = current / 32 * 32, next = next_of(current, warp, 32);
     return next < now.threads ? next : next_of(current, 0, now.threads);
 }
 
@@ -119,10 +121,6 @@ void fail(const char* what) {
     if (!failure) failure = what;
     emu_switch(&places[current].sp, scheduler);
     abort();
-}
-
-void aligned(const void* p, size_t to) {
-    if (reinterpret_cast<uintptr_t>(p) % to) fail("a misaligned address");
 }
 
 void wrote(const void* p) {
@@ -233,9 +231,9 @@ void copy_async(void* to, const void* from, u32 bytes) {
 void copy_commit() { emu::fibers[emu::current].group++; }
 void emu_copy_wait(u32 n) {
     emu::Fiber& f = emu::fibers[emu::current];
-    std::vector<emu::Copy> left;
+    size_t left = 0;
     for (const emu::Copy& c : f.copies)
         if (c.group + n < f.group) emu::wrote(c.to), memcpy(c.to, c.from, c.bytes);
-        else left.push_back(c);
-    f.copies = left;
+        else f.copies[left++] = c;
+    f.copies.resize(left);
 }

@@ -37,6 +37,10 @@ const FLAGS: &[&str] = &[
     "-Werror",
     "-Wno-unknown-pragmas",
 ];
+/// And what makes `fmaf` an instruction where there is one: its result is the library's.
+fn flags() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().copied().chain(std::arch::is_x86_feature_detected!("fma").then_some("-mfma"))
+}
 
 fn run(command: &mut Command) {
     let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -104,7 +108,7 @@ impl Emulated {
         let sources = self.sources();
         let object = |source: &PathBuf| {
             let mut hash = DefaultHasher::new();
-            FLAGS.hash(&mut hash);
+            flags().collect::<Vec<_>>().hash(&mut hash);
             self.hash_source(source, &mut Vec::new(), &mut hash);
             let name = source.file_stem().expect("a name").to_string_lossy().into_owned();
             Path::new(TEMPORARY).join(format!("emulated-{name}-{:016x}.o", hash.finish()))
@@ -128,7 +132,7 @@ impl Emulated {
                         continue;
                     }
                     let mut gcc = Command::new("g++");
-                    gcc.args(FLAGS).args(self.folders.iter().flat_map(|folder| ["-I", folder]));
+                    gcc.args(flags()).args(self.folders.iter().flat_map(|folder| ["-I", folder]));
                     // From standard input: what it includes is looked for in the first folder first.
                     let text = std::fs::File::open(source).expect("a source");
                     run(gcc.args(["-x", "c++", "-c", "-"]).stdin(text).arg("-o").arg(unfinished(object)));

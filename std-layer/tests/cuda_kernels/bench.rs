@@ -1,6 +1,6 @@
 //! What kernels reach on a GPU, as a share of what copying memory there reaches.
 
-use gllm_kernels_std::core::{bf16, f16, GptqZeros, Precision, QuantFormat, Softmax};
+use gllm_kernels_std::core::{bf16, f16, ElementType, GptqZeros, Precision, QuantFormat, Softmax};
 use gllm_kernels_std::cuda::{
     Activations, Buffer, CudaError, Decode, DecodeRoom, Driver, Event, GroupedLayout, GroupedParts,
     GroupedView, KvCache, KvFormat, KvShape, Mask, Norm, PageTables, Prefill, QuantView, SamplingRoom,
@@ -68,7 +68,7 @@ fn elements(gpu: &Gpu, table: &Table) -> Outcome {
     let (n, cols) = (128 << 20, 4096);
     let (x, z) = (numbers::<bf16>(gpu, n)?, numbers::<bf16>(gpu, n)?);
     let mut y = Buffer::<bf16>::new(context(), n).map_err(text)?;
-    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    let (ops, stream) = (gpu.ops, &gpu.stream);
     let mut row =
         |name: &str, streams: usize, work: &mut dyn FnMut(&mut Buffer<bf16>) -> Result<(), CudaError>| {
             let us = time(gpu, 1, || work(&mut y))?;
@@ -113,7 +113,7 @@ fn products(gpu: &Gpu, table: &Table) -> Outcome {
 
 /// Matrix products, in operations a second.
 fn matrices(gpu: &Gpu) -> Outcome {
-    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    let (ops, stream) = (gpu.ops, &gpu.stream);
     let row = |name: String, us: f64, (m, n, k): (usize, usize, usize)| {
         println!("{name:<44} {us:>10.2} us {:>9.1} TFLOP/s", 2.0 * (m * n * k) as f64 / us / 1e6);
     };
@@ -140,16 +140,16 @@ fn matrices(gpu: &Gpu) -> Outcome {
 /// Rows of activations that steps of models have.
 const ROWS: [usize; 6] = [16, 32, 64, 128, 512, 2048];
 
-/// Times `run` with each of some matrices of `size` bytes, and prints what that is of copying, and operations a second.
+/// Times `run` with each of some matrices of `size` bytes, whose type is said if they are dense when they are multiplied, and prints what that is of copying, and operations a second.
 fn step(
     gpu: &Gpu,
     table: &Table,
-    (name, size): (&str, usize),
+    (name, size, dense): (&str, usize, Option<ElementType>),
     (m, n, k): (usize, usize, usize),
     mut run: impl FnMut(usize, Split<'_>, &mut Buffer<f32>) -> Result<(), CudaError>,
 ) -> Outcome {
     let mut y = Buffer::<f32>::new(context(), m * n).map_err(text)?;
-    let parts = gpu.ops.gemm_parts((m, n, k), m <= 64 && name != "bf16");
+    let parts = gpu.ops.gemm_parts((m, n, k), dense);
     let mut room = Buffer::<f32>::new(context(), parts * m * n).map_err(text)?;
     let turns = ROUND.div_ceil(size);
     let all = || (0..turns).try_for_each(|i| run(i, Split { parts, room: room.view_mut() }, &mut y));
@@ -161,7 +161,7 @@ fn step(
 
 /// Matrix products as steps of models have them: of few rows; and of many, for which weights in blocks are decoded first.
 fn steps(gpu: &Gpu, table: &Table) -> Outcome {
-    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    let (ops, stream) = (gpu.ops, &gpu.stream);
     for (n, k) in [(28672, 4096), (4096, 14336), (6144, 4096), (4096, 4096)] {
         let mut decoded = Buffer::<bf16>::new(context(), n * k).map_err(text)?;
         for format in [QuantFormat::Q4K, QuantFormat::Q6K] {
@@ -172,7 +172,8 @@ fn steps(gpu: &Gpu, table: &Table) -> Outcome {
                 (0..ROUND.div_ceil(size)).map(|_| gpu.put(&bytes)).collect::<Result<Vec<_>, _>>()?;
             for m in ROWS {
                 let x = numbers::<bf16>(gpu, m * k)?;
-                step(gpu, table, (format.name(), size), (m, n, k), |i, split, y| {
+                let dense = (m > 64).then_some(ElementType::Bf16);
+                step(gpu, table, (format.name(), size, dense), (m, n, k), |i, split, y| {
                     let w = QuantView::new(&weights[i], format, n, k)?;
                     if m <= 64 {
                         return ops.qgemm_split(stream, w, &x, (split, y));
@@ -187,8 +188,21 @@ fn steps(gpu: &Gpu, table: &Table) -> Outcome {
             (0..ROUND.div_ceil(size)).map(|_| numbers::<bf16>(gpu, n * k)).collect::<Result<Vec<_>, _>>()?;
         for m in ROWS {
             let x = numbers::<bf16>(gpu, m * k)?;
-            step(gpu, table, ("bf16", size), (m, n, k), |i, split, y| {
+            step(gpu, table, ("bf16", size, Some(ElementType::Bf16)), (m, n, k), |i, split, y| {
                 ops.gemm_split(stream, (n, k), &weights[i], &x, (split, y))
+            })?;
+        }
+    }
+    // Routers of mixtures, by their kernel for many rows and by that for few.
+    for (n, k) in [(32, 2880), (128, 2048), (256, 2048)] {
+        let (w, size) = (numbers::<f32>(gpu, n * k)?, 4 * n * k);
+        for m in [16, 64, 512, 4096] {
+            let x = numbers::<f32>(gpu, m * k)?;
+            step(gpu, table, ("f32", size, Some(ElementType::F32)), (m, n, k), |_, split, y| {
+                ops.gemm_split(stream, (n, k), &w, &x, (split, y))
+            })?;
+            step(gpu, table, ("f32 by gemv", size, Some(ElementType::F32)), (m, n, k), |_, _, y| {
+                ops.gemv(stream, (n, k), &w, x.view(), y)
             })?;
         }
     }
@@ -307,7 +321,7 @@ fn dense_products(gpu: &Gpu, table: &Table) -> Outcome {
 
 /// GPTQ with 4 bits, and the choice of a token.
 fn integers_and_tokens(gpu: &Gpu, table: &Table) -> Outcome {
-    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    let (ops, stream) = (gpu.ops, &gpu.stream);
     let (outputs, inputs, group, m) = (14336, 4096, 128, 512);
     let words = |n: usize| gpu.put(&(0..n as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect::<Vec<_>>());
     let (qweight, qzeros) = (words(outputs * inputs / 8)?, words(outputs * inputs / group / 8)?);

@@ -32,7 +32,7 @@ fn check<T: Float>(name: &str, launch: Launch<T>, want: fn(f64, f64) -> f64, err
             let (on_x, on_z) = (gpu.put(&x)?, gpu.put(&z)?);
             let mut y = gpu.room::<T>(n)?;
             let (from_x, from_z) = (on_x.range(skip..skip + n), on_z.range(skip..skip + n));
-            launch(&gpu.ops, &gpu.stream, from_x.map_err(text)?, from_z.map_err(text)?, &mut y)
+            launch(gpu.ops, &gpu.stream, from_x.map_err(text)?, from_z.map_err(text)?, &mut y)
                 .map_err(text)?;
             let pairs = x[skip..].iter().zip(&z[skip..]);
             let want: Vec<f64> = pairs.map(|(x, z)| want(x.to_f32().into(), z.to_f32().into())).collect();

@@ -1,21 +1,22 @@
 //! Matrix products.
 
-use gllm_kernels_std::core::{bf16, f16, IsaLevel, Kernels, QuantFormat, QuantRef};
+use gllm_kernels_std::core::{bf16, f16, ElementType, IsaLevel, Kernels, QuantFormat, QuantRef};
 use gllm_kernels_std::cuda::{Buffer, Float, QuantView, Split};
 use gllm_testkit::data::Source;
 
 use super::{compare, quant, source, text, trial, Gpu, Outcome, Trials};
 
-/// `Y`, and bounds: products are exact, sums are in f32, whose lowest bits tensor cores cut off.
+/// `Y`, and bounds: products of 16 bits are exact, sums are in f32, whose lowest bits tensor cores cut off. In f32 each product is rounded with its sum.
 pub fn want<T: Float>(x: &[T], w: &[T], n: usize, k: usize) -> (Vec<f64>, Vec<f64>) {
     let wide = |x: &[T]| x.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
+    let roundings = if T::TYPE == ElementType::F32 { k / 2 + 1 } else { k / 16 + 8 };
     let (x, w) = (wide(x), wide(w));
     let (mut y, mut error) = (Vec::new(), Vec::new());
     for x in x.chunks(k) {
         for w in w.chunks(k).take(n) {
             y.push(x.iter().zip(w).map(|(a, b)| a * b).sum());
             let magnitude: f64 = x.iter().zip(w).map(|(a, b)| (a * b).abs()).sum();
-            error.push(magnitude * (k / 16 + 8) as f64 * 2f64.powi(-23));
+            error.push(magnitude * roundings as f64 * 2f64.powi(-23));
         }
     }
     (y, error)
@@ -134,7 +135,8 @@ fn refusals() -> Outcome {
     let gpu = Gpu::new()?;
     let (x, w) = (gpu.put(&[f16::ONE; 200])?, gpu.put(&[f16::ONE; 80])?);
     let mut y = gpu.room::<f32>(200)?;
-    let wide = gpu.put(&[1.0f32; 200])?;
+    let (wide, bytes) = (gpu.put(&[1.0f32; 200])?, gpu.put(&[0u8; 18])?);
+    let blocks = QuantView::new(&bytes, QuantFormat::Q4_0, 1, 32).map_err(text)?;
     let shifted = x.range(1..81).map_err(text)?;
     let (mut room, mut again) = (gpu.room::<f32>(399)?, gpu.room::<f32>(200)?);
     let none = Split { parts: 0, room: room.range_mut(0..0).map_err(text)? };
@@ -149,7 +151,7 @@ fn refusals() -> Outcome {
         (gpu.ops.gemm(&gpu.stream, (10, 8), &w, &x, &mut y), "`y`"),
         (gpu.ops.gemm(&gpu.stream, (9, 8), &w, &x, &mut y), "`w`"),
         (gpu.ops.gemm(&gpu.stream, (8, 10), &w, &x, &mut y), "multiple"),
-        (gpu.ops.gemm(&gpu.stream, (25, 8), &wide, &wide, &mut y), "f16 or bf16"),
+        (gpu.ops.qgemm(&gpu.stream, blocks, &wide, &mut y), "f16 or bf16"),
         (
             gpu.ops.gemm(&gpu.stream, (20, 8), x.range(0..160).map_err(text)?, shifted, &mut y),
             "`x` must start",
@@ -166,8 +168,10 @@ fn refusals() -> Outcome {
 
 /// Those of products alone, whatever the weights are.
 pub fn dense_trials(trials: &mut Trials) {
+    trials.push(trial("gemm_f32", dense::<f32, f32>));
     trials.push(trial("gemm_f16", dense::<f16, f32>));
     trials.push(trial("gemm_bf16", dense::<bf16, bf16>));
+    trials.push(trial("gemm_split_f32", dense_split::<f32, f32>));
     trials.push(trial("gemm_split_f16", dense_split::<f16, f16>));
     trials.push(trial("gemm_split_bf16", dense_split::<bf16, f32>));
 }

@@ -45,7 +45,7 @@ pub type Outcome = Result<(), String>;
 
 /// What operators run on.
 pub struct Gpu {
-    pub ops: Ops,
+    pub ops: &'static Ops,
     pub stream: Stream,
 }
 
@@ -77,9 +77,15 @@ fn context() -> &'static Context {
     })
 }
 
+/// The operators of all trials for one kind of GPU: files of kernels are unpacked and loaded once.
+fn operators() -> Result<&'static Ops, String> {
+    static OPERATORS: [OnceLock<Result<Ops, String>>; KINDS] = [const { OnceLock::new() }; KINDS];
+    OPERATORS[KIND.get()].get_or_init(|| Ops::new(context()).map_err(text)).as_ref().map_err(Clone::clone)
+}
+
 impl Gpu {
     pub fn new() -> Result<Self, String> {
-        Ok(Self { ops: Ops::new(context()).map_err(text)?, stream: Stream::new(context()).map_err(text)? })
+        Ok(Self { ops: operators()?, stream: Stream::new(context()).map_err(text)? })
     }
 
     /// A copy on the GPU.

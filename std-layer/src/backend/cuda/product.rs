@@ -48,7 +48,7 @@ impl<'a> Lowering<'a> {
         let mut wanted = Wanted { cols, half: None, rows: None, integer: false, exact: false };
         for matrix in &product.matrices {
             match matrix.way(self.rows.exact, each, half) {
-                Way::Gemv(_) => wanted.rows = Some(Place::Inputs),
+                Way::Gemv(_) | Way::GemmF32 => wanted.rows = Some(Place::Inputs),
                 Way::Exact(_) => wanted.exact = true,
                 Way::Integer(_) => wanted.integer = true,
                 Way::Gemm | Way::Qgemm(_) | Way::Decoded(_) => wanted.half = Some(half),
@@ -76,8 +76,12 @@ impl<'a> Lowering<'a> {
         let divided = |matrix: &Matrix| spread.is_none() && matrix.way(exact, m, half).is_divided(half);
         // Parts of the columns, and elements of all their results.
         let split = |matrix: &Matrix| {
-            let blocks = matches!(matrix.way(exact, m, half), Way::Qgemm(_));
-            let parts = gpu.ops.gemm_parts((m, matrix.rows, matrix.cols), blocks);
+            let dense = match matrix.way(exact, m, half) {
+                Way::Qgemm(_) => None,
+                Way::GemmF32 => Some(ElementType::F32),
+                _ => Some(half),
+            };
+            let parts = gpu.ops.gemm_parts((m, matrix.rows, matrix.cols), dense);
             (parts, if parts > 1 { parts * m * matrix.rows } else { 0 })
         };
         for matrix in product.matrices.iter().filter(|matrix| divided(matrix)) {
@@ -118,6 +122,16 @@ impl<'a> Lowering<'a> {
                                 ops.gemv_of(stream, shape, (w.cast::<bf16>()?, segments), x, y)?
                             }
                             _ => ops.gemv_of(stream, shape, (w.cast::<f32>()?, segments), x, y)?,
+                        }
+                    }
+                    (Way::GemmF32, _, segments) => {
+                        let (w, x) =
+                            (matrix.bytes().cast::<f32>()?, memory.floats(layout, inputs, 0, rows * k)?);
+                        match segments {
+                            Some(segments) => {
+                                ops.gemm_segments(stream, (n, k), (w, segments), x.into_view(), y)?
+                            }
+                            None => ops.gemm_split(stream, (n, k), w, x.into_view(), (room()?, y))?,
                         }
                     }
                     (Way::Exact(format) | Way::Integer(format), ..) => {

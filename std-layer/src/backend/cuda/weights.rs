@@ -7,7 +7,7 @@ use gllm_kernels_core::{ElementType, QuantFormat};
 use crate::backend::suits::check_for_cuda;
 use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
-use crate::cuda::geometry::MAX_SMALL_TILE_ROWS;
+use crate::cuda::geometry::{Tile, MAX_SMALL_TILE_ROWS};
 use crate::cuda::{Buffer, Capability, CudaError, QuantView, Stream, View};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -296,6 +296,8 @@ pub(super) enum Way {
     Exact(QuantFormat),
     /// Weights in blocks with integers of 8 bits, up to eight at a time.
     Integer(QuantFormat),
+    /// Dense weights in f32 with f32, many at a time.
+    GemmF32,
     /// Dense weights on tensor cores.
     Gemm,
     /// Weights in blocks on tensor cores: blocks of threads decode what they multiply.
@@ -316,7 +318,7 @@ impl Way {
     /// Whether blocks may share the columns of a product with rows of `half`.
     pub(super) fn is_divided(self, half: ElementType) -> bool {
         match self {
-            Self::Gemm | Self::Decoded(_) => true,
+            Self::GemmF32 | Self::Gemm | Self::Decoded(_) => true,
             Self::Qgemm(_) => half == ElementType::Bf16,
             _ => false,
         }
@@ -336,7 +338,9 @@ impl Matrix {
     /// How it is multiplied with `m` vectors, which tensor cores get as `half`.
     pub(super) fn way(&self, exact: bool, m: usize, half: ElementType) -> Way {
         match self.kind {
-            Storage::Dense(ty) if exact || m <= MAX_GEMV_ROWS || ty != half => Way::Gemv(ty),
+            Storage::Dense(ty) if exact || m <= MAX_GEMV_ROWS => Way::Gemv(ty),
+            Storage::Dense(ElementType::F32) => Way::GemmF32,
+            Storage::Dense(ty) if ty != half => Way::Gemv(ty),
             Storage::Dense(_) => Way::Gemm,
             Storage::Blocks(format) if exact => Way::Exact(format),
             Storage::Blocks(format) if m <= MAX_GEMV_ROWS => Way::Integer(format),
@@ -364,6 +368,7 @@ impl Matrix {
             Way::Gemv(_) | Way::Integer(_) => m.clamp(1, MAX_GEMV_ROWS).next_power_of_two(),
             Way::Exact(_) if m <= 1 => 1,
             Way::Exact(_) => MAX_GEMV_ROWS,
+            Way::GemmF32 => Tile::SINGLE.rows,
             way if way.is_few(m, half) => self.capability.small_tile_rows(),
             Way::Gemm | Way::Qgemm(_) | Way::Decoded(_) => TILE_ROWS,
         }

@@ -180,11 +180,12 @@ unsafe impl Arguments for CapArgs {}
 unsafe impl Arguments for AdvanceArgs {}
 
 /// The kernels, and the bytes of their arguments.
-pub(super) const NAMES: [(&str, usize); 12] = [
+pub(super) const NAMES: [(&str, usize); 13] = [
     ("embed", size_of::<EmbeddingArgs>()),
     ("norm", size_of::<AddNormArgs>()),
-    ("heads", size_of::<HeadsArgs>()),
-    ("heads_wide", size_of::<HeadsArgs>()),
+    ("heads_d128", size_of::<HeadsArgs>()),
+    ("heads_d256", size_of::<HeadsArgs>()),
+    ("heads_d512", size_of::<HeadsArgs>()),
     ("latent", size_of::<HeadsArgs>()),
     ("segments", size_of::<SegmentsArgs>()),
     ("join", size_of::<JoinRowsArgs>()),

@@ -232,10 +232,10 @@ template <u32 EACH> DEVICE void heads_of_rows(const HeadsArgs& a) {
         else store_as(cache, at + i, y, a.type);
     }
 }
-// Heads have up to 256 numbers.
-KERNEL_EARLY(decoder_heads, HeadsArgs, 128) { heads_of_rows<8>(a); }
-// Up to 512.
-KERNEL_EARLY(decoder_heads_wide, HeadsArgs, 128) { heads_of_rows<16>(a); }
+// Heads have up to so many numbers.
+KERNEL_EARLY(decoder_heads_d128, HeadsArgs, 128) { heads_of_rows<128 / WARP>(a); }
+KERNEL_EARLY(decoder_heads_d256, HeadsArgs, 128) { heads_of_rows<256 / WARP>(a); }
+KERNEL_EARLY(decoder_heads_d512, HeadsArgs, 128) { heads_of_rows<512 / WARP>(a); }
 
 // What latent attention caches of a row, and the rotated elements of its queries. The first block along y norms the elements of x[1] that are not rotated, the last ones of
 // which there are 2 * half are; of the others a warp rotates the last elements of a head of x[0], which go to `queries`, of each head those of all rows.

@@ -43,6 +43,17 @@ DEVICE u32 few_row(u32 n, u32 r) { return least(block_y() * Few::COLUMNS + warp(
 // Of the eight groups of 32 columns of a piece, the first that the warp has.
 DEVICE u32 few_part() { return warp() / (Few::COLUMNS / 16) * 4; }
 
+// Four weights in bf16 from their codes. Where there are zeros or offsets `rest` has what is added to the products of the scale and codes that are MORE.
+template <class F> DEVICE Pair narrow_weights(u32 codes, f32 scale, f32 rest) {
+    f32 v[4];
+#pragma unroll
+    for (u32 k = 0; k < 4; k++) {
+        const f32 code = Code<F>::number(codes, k);
+        v[k] = Code<F>::POSITIVE ? fmaf(code, scale, rest) : (code - Code<F>::MORE) * scale;
+    }
+    return {{narrow2(v[0], v[1], bf16()), narrow2(v[2], v[3], bf16())}};
+}
+
 template <class T, class Tiles> struct Dense;
 template <class T, class Tiles, class F> struct Blocks;
 

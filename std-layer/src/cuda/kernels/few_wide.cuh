@@ -12,7 +12,7 @@ struct FewDense {
 };
 // Weights in blocks: 256 columns of Y, and pieces of as many columns of X and W, two or more in BYTES.
 struct FewBlocks {
-        static constexpr u32 ROWS = 64, COLUMNS = 256, DEPTH = 256, THREADS = 512, BYTES = 226 << 10;
+    static constexpr u32 ROWS = 64, COLUMNS = 256, DEPTH = 256, THREADS = 512, BYTES = 226 << 10;
 };
 
 // Writes sums of `wgmma`: lane 4 g + t of a warp has columns g and g + 8 of its 16, and of every eight rows two from 2 t on.
@@ -208,13 +208,8 @@ template <class F> struct Blocks<bf16, FewBlocks, F> {
                     for (u32 r = 0; r < 2; r++)
 #pragma unroll
                         for (u32 i = 0; i < 2; i++) {
-                            f32 v[4];
-#pragma unroll
-                            for (u32 k = 0; k < 4; k++) {
-                                const f32 code = Code<F>::number(codes[part % 2][r][i], k);
-                                v[k] = Code<F>::POSITIVE ? fmaf(code, scale[part % 2][r], rest[part % 2][r]) : (code - Code<F>::MORE) * scale[part % 2][r];
-                            }
-                            own[i][r] = narrow2(v[0], v[1], T()), own[i][r + 2] = narrow2(v[2], v[3], T());
+                            const Pair four = narrow_weights<F>(codes[part % 2][r][i], scale[part % 2][r], rest[part % 2][r]);
+                            own[i][r] = four.w[0], own[i][r + 2] = four.w[1];
                         }
                     const u64 right = x + (base + part) / 2 * (Tiles::ROWS * 128 / 16) + part % 2 * 4;
                     wgmma_fence();

@@ -1,6 +1,7 @@
 // Matrix products with weights as they are, and in blocks.
 #include "formats.cuh"
 #include "gemm.cuh"
+#include "gemm_f32.cuh"
 
 // Dense weights: as they are, two pieces ahead.
 template <class T, class Tiles> struct Dense {
@@ -75,6 +76,10 @@ template <class T, class F> struct OfBlocks {
     template <class Tiles> DEVICE void operator()(Tiles tiles) const { product<T, Blocks<T, Tiles, F>>(a, tiles); }
 };
 
+KERNEL(gemm_f32, GemmArgs, Single::THREADS) {
+    const Segment own = segment_of(a.segments, block_x(), Single::ROWS, a.m);
+    if (own.first < own.end) gemm(a, own, Single());
+}
 KERNEL(gemm_f16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<f16>{a}); }
 KERNEL(gemm_bf16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<bf16>{a}); }
 // Reads weights before inputs are there, unless it stands in a table which they are: that is an input.

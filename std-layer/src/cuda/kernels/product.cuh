@@ -1,7 +1,7 @@
 // What matrix products share, whichever instruction multiplies: Y[m][n] = sum over k of X[m][k] W[n][k], X and Y by rows, W of many kinds.
 //
 // Tiles have: ROWS and COLUMNS of Y that a block computes; DEPTH columns of X and W that it multiplies at a time, a piece; STAGES pieces in shared memory;
-// THREADS, as many as COLUMNS; `slot`, where 16 bytes of a row lie in a piece, in numbers of 16 bits; and SIZE, all numbers of a piece.
+// THREADS; `slot`, where 16 bytes of a row lie in a piece, in its numbers; and SIZE, all numbers of a piece.
 #pragma once
 
 #include "mma.cuh"
@@ -19,8 +19,8 @@ struct GemmArgs {
 
 // Rows of a piece on their way to shared memory; zeros instead of what is not there.
 template <class Tiles, u32 ROWS, class T> DEVICE void fetch(T* to, const T* from, u32 first, u32 end, u32 k, u32 columns) {
-    static constexpr u32 CHUNKS = Tiles::DEPTH / 8, STEP = Tiles::THREADS / CHUNKS;
-    const u32 top = thread() / CHUNKS, chunk = thread() % CHUNKS, column = k + chunk * 8;
+    static constexpr u32 CHUNKS = Tiles::DEPTH / Pack<T>::N, STEP = Tiles::THREADS / CHUNKS;
+    const u32 top = thread() / CHUNKS, chunk = thread() % CHUNKS, column = k + chunk * Pack<T>::N;
 #pragma unroll
     for (u32 row = top; row < top + ROWS; row += STEP) {
         const bool there = first + row < end && column < columns;

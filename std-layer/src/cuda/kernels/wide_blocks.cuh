@@ -68,13 +68,8 @@ template <class F> struct Blocks<bf16, WideBlocks, F> {
 #pragma unroll
             for (u32 j = 0; j < 2; j++) {
                 const u32 g = (8 * i + 4 * j) / F::GROUP;
-                f32 v[4];
-#pragma unroll
-                for (u32 k = 0; k < 4; k++) {
-                    const f32 code = Code<F>::number(codes[2 * i + j], k);
-                    v[k] = Code<F>::POSITIVE ? fmaf(code, scale[g], rest[g]) : (code - Code<F>::MORE) * scale[g];
-                }
-                eight.w[2 * j] = narrow2(v[0], v[1], T()), eight.w[2 * j + 1] = narrow2(v[2], v[3], T());
+                const Pair four = narrow_weights<F>(codes[2 * i + j], scale[g], rest[g]);
+                eight.w[2 * j] = four.w[0], eight.w[2 * j + 1] = four.w[1];
             }
             store16(room + (to ^ i * 16), eight);
         }

@@ -2,24 +2,14 @@
 // same name among CUDA's kernels, which have the same blocks.
 #pragma once
 
-#include "segments.cuh"
+#include "product.cuh"
 #include "tiles.h"
-
-struct GemmArgs {
-    const void* x;
-    const void* w;
-    void* y;
-    // Which rows blocks of x have, and of which matrices.
-    const Segment* segments;
-    u64 row_bytes;
-    u32 m, n, k, type;
-};
 
 // A block has 128 x 128 of Y; of its four waves of 32 lanes each has 64 x 64, of two waves of 64 lanes 64 x 128. Where X has few rows, a block has 32 x 128, and its waves 32 x 32 or 32 x 64. Of X and W it has 32 columns in shared memory, in rows that are 16 bytes
 // longer: 16 bytes of eight rows then lie in different banks. Those 20 KiB are there once: three blocks then fit where 64 KiB are, and the next columns wait in registers.
 static constexpr u32 BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128, MOST_THREADS = THREADS;
 template <u32 ROWS_> struct Narrow {
-    static constexpr u32 ROWS = ROWS_, COLUMNS = BN, THREADS = ::THREADS;
+    static constexpr u32 ROWS = ROWS_, COLUMNS = BN, DEPTH = BK, THREADS = ::THREADS;
     // Where 16 bytes of a row lie in a piece, in numbers of 16 bits.
     static DEVICE u32 slot(u32 row, u32 chunk) { return row * PITCH + chunk * 8; }
 };
@@ -40,30 +30,6 @@ template <class Tiles, class F> DEVICE void with_few_tiles(F run) { run(Tiles())
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(32, THREADS), amdgpu_waves_per_eu(2))) void NAME(const ARGS a)
 #endif
 
-// What a thread brings of some rows with 32 columns of a matrix.
-template <u32 ROWS> struct Piece {
-    static constexpr u32 COUNT = ROWS * (BK / 8) / THREADS;
-    Quad held[COUNT];
-
-    template <class T> DEVICE void load(const T* from, u32 first, u32 end, u32 k, u32 columns) {
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i++) {
-            const u32 row = (i * THREADS + thread()) / (BK / 8), column = k + thread() % (BK / 8) * 8;
-            held[i] = first + row < end && column < columns ? load16(from + static_cast<u64>(first + row) * columns + column) : Quad{{0, 0, 0, 0}};
-        }
-    }
-    template <class T> DEVICE void store(T* to) const {
-#pragma unroll
-        for (u32 i = 0; i < COUNT; i++) store16(to + (i * THREADS + thread()) / (BK / 8) * PITCH + thread() % (BK / 8) * 8, held[i]);
-    }
-};
-
-template <class, u32, class T> DEVICE void fetch(T* to, const T* from, u32 first, u32 end, u32 k, u32 columns) {
-    Piece<BN> piece;
-    piece.load(from, first, end, k, columns);
-    piece.store(to);
-}
-
 // `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers (`Held`) while one is multiplied, and `end` writes it after that. Rows are those of the segment `own`. Blocks of z
 // share the columns of X and W: each has a Y of its own, all of which `gemm_join` adds.
 template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w, Narrow<ROWS>) {
@@ -81,7 +47,7 @@ template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const 
         for (u32 j = 0; j < TILES; j++)
 #pragma unroll
             for (u32 r = 0; r < RESULTS; r++) acc[i][j][r] = 0;
-    Piece<ROWS> next;
+    Piece<Narrow<ROWS>, ROWS, T> next;
     typename W::Held held;
     next.load(static_cast<const T*>(a.x), first, own.end, start, a.k);
     w.begin(held, start);
