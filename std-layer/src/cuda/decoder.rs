@@ -326,7 +326,7 @@ impl Ops {
         let geometry = geometry::heads(m, heads + 2 * kv_heads, dim);
         let name = match dim {
             ..=128 => "heads_d128",
-            ..=256 => "heads_d256",
+            129..=256 => "heads_d256",
             _ => "heads_d512",
         };
         // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
