@@ -78,7 +78,8 @@ DEVICE u32 lanes_of(bool yes) {
 }
 DEVICE f32 shuffle(f32 v, u32 lane) { return from_bits(shuffle(bits_of(v), lane)); }
 DEVICE f32 shuffle_xor(f32 v, u32 mask) { return from_bits(shuffle_xor(bits_of(v), mask)); }
-// What simt.cuh has for numbers that nobody may write. Kernels may write theirs, so this is what they call: one exchange instead of N - 1 and a few, and sums in the same order.
+// The sums of simt.cuh, in the same order, by one exchange of all numbers. C++ calls this function where the array may be written, as those of all kernels may, and the one of
+// simt.cuh, which takes an array of constants, where it may not.
 template <u32 N, u32 M> f32 warp_sums(const f32 (&v)[N]);
 template <u32 N, u32 M = 16> DEVICE f32 warp_sums(f32 (&v)[N]) {
     if (emu::by_shuffles()) return warp_sums<N, M>(const_cast<const f32(&)[N]>(v));

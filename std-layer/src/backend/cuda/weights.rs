@@ -290,13 +290,13 @@ pub(super) fn half_type(product: &Product) -> ElementType {
 /// How a matrix is multiplied with `m` vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Dense weights with f32, up to eight at a time.
+    /// Dense weights with f32, up to eight vectors at a time.
     Gemv(ElementType),
     /// Weights in blocks with f32, up to eight at a time.
     Exact(QuantFormat),
     /// Weights in blocks with integers of 8 bits, up to eight at a time.
     Integer(QuantFormat),
-    /// Dense weights in f32 with f32, many at a time.
+    /// Dense weights in f32 with f32, many at a time. Few rows are not worth a second kernel, which adds the sums of parts of the columns.
     GemmF32,
     /// Dense weights on tensor cores.
     Gemm,
@@ -338,9 +338,8 @@ impl Matrix {
     /// How it is multiplied with `m` vectors, which tensor cores get as `half`.
     pub(super) fn way(&self, exact: bool, m: usize, half: ElementType) -> Way {
         match self.kind {
-            Storage::Dense(ty) if exact || m <= MAX_GEMV_ROWS => Way::Gemv(ty),
-            Storage::Dense(ElementType::F32) => Way::GemmF32,
-            Storage::Dense(ty) if ty != half => Way::Gemv(ty),
+            Storage::Dense(ElementType::F32) if !exact && m > MAX_SMALL_TILE_ROWS => Way::GemmF32,
+            Storage::Dense(ty) if exact || m <= MAX_GEMV_ROWS || ty != half => Way::Gemv(ty),
             Storage::Dense(_) => Way::Gemm,
             Storage::Blocks(format) if exact => Way::Exact(format),
             Storage::Blocks(format) if m <= MAX_GEMV_ROWS => Way::Integer(format),
