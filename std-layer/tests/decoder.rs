@@ -63,19 +63,31 @@ fn exact_logits_are_the_oracles() {
     }
 }
 
-/// CUDA's kernels lack what some models need.
+/// The kernels of GPUs lack what a model may have, but none whose architecture is known.
 #[test]
 fn kinds_that_lack_a_part_are_passed_over() {
-    for (tiny, says) in [
-        (Tiny::with_best_of_groups(), "groups of experts of which 1 counts"),
-        (Tiny::new("gpt2", None), "embeddings of positions in a decoder"),
-        (Tiny::new("llama4", None), "experts whose scores multiply what they take"),
-        (Tiny::new("apertus", None), "an activation with numbers of each layer"),
-        (Tiny::new("olmo", None), "bounds of queries, keys and values"),
+    let config = |name| Tiny::new(name, None).open().config().clone();
+    let mut bounded = config("olmo2");
+    bounded.attention_clamp = Some(1.0);
+    let mut grouped = config("deepseek2");
+    let experts = grouped.experts.as_mut().unwrap();
+    let groups = experts.groups.as_mut().unwrap();
+    (groups.count, experts.count) = (33, 66);
+    for (config, says) in [
+        (bounded, "bounds of queries and keys that are normed as a whole"),
+        (grouped, "33 groups of experts"),
     ] {
-        let choice = choose_for(tiny.open().config(), 1).unwrap();
+        let choice = choose_for(&config, 1).unwrap();
+        assert_eq!(choice.kind, BackendKind::Cpu);
         let (_, why) = choice.passed_over.iter().find(|(kind, _)| *kind == BackendKind::Cuda).unwrap();
         assert!(why.to_string().contains(says), "{why}");
+    }
+    for tiny in Tiny::all().into_iter().chain(Tiny::others()).chain(Tiny::mixtures()).chain(Tiny::hybrids()) {
+        let choice = choose_for(tiny.open().config(), 1).unwrap();
+        for (kind, why) in choice.passed_over {
+            let no_device = !matches!(why, BackendError::Unsupported(_));
+            assert!(no_device, "{tiny:?} through {kind:?}: {why}");
+        }
     }
 }
 

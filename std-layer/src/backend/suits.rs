@@ -1,7 +1,7 @@
 //! Which models the kinds of backends can run, by their configurations alone. All errors are `Unsupported`.
 
 use super::BackendError;
-use crate::model::{Config, Gate, KvHeads, Norm, Recurrence};
+use crate::model::{Config, KvHeads, Norm, Recurrence};
 
 /// Refuses with the first of these reasons that applies.
 fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendError> {
@@ -13,23 +13,18 @@ fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendErr
 
 /// Refuses models with parts that kernels for GPUs do not have.
 fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
-    let positions = config.causal && config.position_embeddings;
     let groups = config.experts.and_then(|experts| experts.groups).map_or(0, |groups| groups.count);
-    let scaled = config.experts.is_some_and(|experts| experts.scaled_inputs);
-    let numbers = "an activation with numbers of each layer on a GPU".to_owned();
+    // Norms of all heads together come first there.
+    let bounded = config.attention_clamp.is_some() && config.qk_norm_whole;
     refuse([
-        (config.gate == Gate::Xielu, numbers),
-        (config.attention_clamp.is_some(), "bounds of queries, keys and values on a GPU".to_owned()),
-        (scaled, "experts whose scores multiply what they take on a GPU".to_owned()),
         (groups > 32, format!("{groups} groups of experts on a GPU: there may be 32")),
-        (positions, "embeddings of positions in a decoder on a GPU".to_owned()),
+        (bounded, "bounds of queries and keys that are normed as a whole on a GPU".to_owned()),
     ])
 }
 
 /// Refuses models with parts or sizes that the kernels of CUDA and ROCm do not have.
 pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     check_for_gpus(config)?;
-    let counted = config.experts.and_then(|experts| experts.groups).map_or(2, |groups| groups.counted);
     let latent = config.latent_attention;
     let most = latent.map_or(512, |_| 576);
     let of_eight = |what: &str, n: usize| {
@@ -67,7 +62,6 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     let expert = config.experts.map_or(0, |experts| experts.intermediate);
     let shared = config.experts.and_then(|experts| experts.shared);
     refuse([
-        (counted != 2, format!("groups of experts of which {counted} counts on a GPU: 2 must count")),
         (
             keys_of_states.max(values) > 128
                 || !(keys_of_states.is_multiple_of(4) && all_values.is_multiple_of(8)),

@@ -11,7 +11,7 @@ use std::ops::Range;
 use gllm_kernels_core::{ElementType, RopePairing};
 
 pub(super) use args::{list, FormsArgs, SegmentsArgs};
-use args::{AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, HeadsArgs, JoinRowsArgs, NAMES};
+use args::{AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, HeadsArgs, JoinRowsArgs, PositionsArgs, NAMES};
 pub(crate) use gate::Gated;
 pub(crate) use rows::Take;
 
@@ -164,6 +164,8 @@ pub(crate) struct Heads<'a> {
     pub(crate) kind: Norm,
     pub(crate) behind: bool,
     pub(crate) eps: f32,
+    /// What numbers with their biases are at most, and its negative at least.
+    pub(crate) bound: Option<f32>,
     /// Cosines and sines, a row for each position, and which elements form pairs.
     pub(crate) angles: (View<'a, f32>, View<'a, f32>),
     pub(crate) rot_dim: usize,
@@ -264,6 +266,27 @@ impl Ops {
         unsafe { self.loader.launch(self.decoder("embed"), stream, geometry, &args) }
     }
 
+    /// The position of each row in its text.
+    pub(crate) fn decoder_positions(
+        &self,
+        stream: &Stream,
+        rows: StepRows<'_>,
+        positions: ViewMut<'_, u32>,
+    ) -> Result<(), CudaError> {
+        let m = rows.lengths.len();
+        same_len("positions", positions.len(), m)?;
+        self.here(rows.lengths.context())?;
+        self.here(positions.context())?;
+        let args = PositionsArgs {
+            lengths: rows.lengths.address(),
+            seen: rows.of_rows(self, "seen", rows.seen)?,
+            positions: positions.address(),
+            rows: small("rows", m)?,
+        };
+        // SAFETY: the arguments were checked.
+        unsafe { self.loader.launch(self.decoder("positions"), stream, geometry::threads(m), &args) }
+    }
+
     /// `x = scale x + d`, or with the norm of `d`, which is `delta + bias`; then the norm of that, in the forms of `to`, and as `x` if it stays.
     pub(crate) fn decoder_norm(
         &self,
@@ -293,7 +316,7 @@ impl Ops {
         unsafe { self.loader.launch(self.decoder("norm"), stream, geometry, &args) }
     }
 
-    /// Biases, norms and rotations of queries, keys and values; keys and values are appended to the cache. Rows of sequences or pages
+    /// Biases, bounds, norms and rotations of queries, keys and values; keys and values are appended to the cache. Rows of sequences or pages
     /// that do not exist are not appended.
     pub(crate) fn decoder_heads(
         &self,
@@ -410,6 +433,7 @@ impl Ops {
                 KvFormat::E4m3 => return Err(bad("cache", "one of 16 or 32 bits, or of codes of 8")),
             },
             eps: how.eps,
+            bound: how.bound.unwrap_or(f32::INFINITY),
         })
     }
 
@@ -570,7 +594,7 @@ impl Ops {
         };
         // SAFETY: the views have their elements; without tokens sequences are read alone.
         unsafe {
-            self.loader.launch(self.decoder("advance"), stream, geometry::advance(lengths.len()), &args)
+            self.loader.launch(self.decoder("advance"), stream, geometry::threads(lengths.len()), &args)
         }
     }
 
@@ -609,6 +633,6 @@ impl Ops {
             args.sequences = sequences.address();
         }
         // SAFETY: the arguments were checked.
-        unsafe { self.loader.launch(self.decoder("advance"), stream, geometry::advance(rows), &args) }
+        unsafe { self.loader.launch(self.decoder("advance"), stream, geometry::threads(rows), &args) }
     }
 }

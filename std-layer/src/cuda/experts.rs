@@ -34,6 +34,7 @@ struct RouteArgs {
     sigmoid: u32,
     groups: u32,
     groups_used: u32,
+    counted: u32,
     normalised: u32,
     scale: f32,
 }
@@ -45,6 +46,7 @@ struct SortArgs {
     places: Address,
     rows: Address,
     experts: Address,
+    scales: Address,
     segments: [Address; CUTS],
     most: [u32; CUTS],
     room: [u32; CUTS],
@@ -84,6 +86,8 @@ pub(crate) struct Routes<'a> {
     /// The row of each place, and its expert where somebody asks for that.
     pub(crate) rows: ViewMut<'a, u32>,
     pub(crate) experts: Option<ViewMut<'a, u32>>,
+    /// If factors are of what experts take: those of each place. Those of pairs are 1 then.
+    pub(crate) scales: Option<ViewMut<'a, f32>>,
     /// Tables of segments, for products: the rows that these have at most, and room for as many segments as there could be.
     pub(crate) cuts: Vec<(usize, ViewMut<'a, u32>)>,
 }
@@ -132,11 +136,12 @@ impl Ops {
         let groups = groups.unwrap_or(Groups { count: 1, used: 1, counted: 2 });
         if !(1..=MAX_GROUPS.min(count)).contains(&groups.count)
             || count % groups.count != 0
+            || !(1..=2).contains(&groups.counted)
             || used > groups.used * (count / groups.count)
         {
             return Err(bad(
                 "groups",
-                "at most 32 of as many experts, and in those that are taken as many as are used",
+                "at most 32 of as many experts, of which one or two count, and in those that are taken as many as are used",
             ));
         }
         let m = rows(scores.len(), count)?;
@@ -157,6 +162,10 @@ impl Ops {
             same_len("experts", experts.len(), pairs)?;
             self.here(experts.context())?;
         }
+        if let Some(scales) = &to.scales {
+            same_len("scales", scales.len(), pairs)?;
+            self.here(scales.context())?;
+        }
         let route = RouteArgs {
             scores: scores.address(),
             bias: address(biases[0]),
@@ -170,6 +179,7 @@ impl Ops {
             sigmoid: (scoring == Scoring::Sigmoid).into(),
             groups: small("groups", groups.count)?,
             groups_used: small("groups used", groups.used)?,
+            counted: small("counted", groups.counted)?,
             normalised: normalised.into(),
             scale,
         };
@@ -193,6 +203,7 @@ impl Ops {
             places: to.places.address(),
             rows: to.rows.address(),
             experts: to.experts.map_or(0, |experts| experts.address()),
+            scales: to.scales.map_or(0, |scales| scales.address()),
             segments: tables,
             most,
             room,

@@ -180,7 +180,7 @@ pub(crate) fn gates(rows: usize, (heads, dim): (usize, usize), together: usize) 
 }
 
 /// A thread a row.
-pub(crate) fn advance(rows: usize) -> Geometry {
+pub(crate) fn threads(rows: usize) -> Geometry {
     Geometry { grid: [rows.div_ceil(256), 1, 1], threads: 256, shared: 0 }
 }
 

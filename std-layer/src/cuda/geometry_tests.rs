@@ -138,7 +138,7 @@ fn elements_and_rows() {
         let geometry = gates(n, (heads, size), together);
         check("gates", geometry, [Tiles(n, 1), Tiles(heads, together), ONE]);
         assert!(geometry.shared >= (together * (size + 1) + 32) * F32, "{heads} of {size}: {geometry:?}");
-        check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
+        check("threads", threads(n), [Tiles(n, 256), ONE, ONE]);
         let (experts, used) = (1 + s.below(4096), 1 + s.below(32));
         for routes in [false, true] {
             let geometry = sort(n, (experts, used), routes);

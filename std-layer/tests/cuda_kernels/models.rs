@@ -238,6 +238,12 @@ fn odd_mixtures() -> impl Iterator<Item = Tiny> {
     .into_iter()
 }
 
+/// Every mixture: groups of experts that are as good as their best one, too.
+fn mixtures() -> impl Iterator<Item = Tiny> {
+    let all = Tiny::mixtures().chain(odd_mixtures()).chain(with_sinks());
+    all.chain(Tiny::latent()).chain([Tiny { layers: 2, ..Tiny::with_best_of_groups() }])
+}
+
 /// More rows than blocks of products take, all of which go through the same experts, on tensor cores with blocks of many rows and of few.
 fn many_rows_of_an_expert(format: Option<QuantFormat>) -> Outcome {
     for (experts, chunk) in [((8, 2), 512), ((8, 1), 100)] {
@@ -524,8 +530,8 @@ pub fn trials(trials: &mut Trials) {
         // Of Gemma 4 there are three.
         let kind = match (tiny.per_layer > 0, tiny.experts) {
             (true, _) => "_with_per_layer",
-            (false, Some(_)) => "_with_experts",
-            (false, None) => "",
+            (false, Some(_)) if tiny.architecture == "gemma4" => "_with_experts",
+            _ => "",
         };
         let name = format!("{}{kind}", tiny.architecture);
         trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny, turn)));
@@ -541,12 +547,11 @@ pub fn trials(trials: &mut Trials) {
         trials.push(trial(name, move || scores(tiny)));
     }
     trials.push(trial("model_parts_of_gpt-oss", parts_of_gpt_oss));
-    for (turn, tiny) in
-        Tiny::mixtures().chain(odd_mixtures()).chain(with_sinks()).chain(Tiny::latent()).enumerate()
-    {
+    for (turn, tiny) in mixtures().enumerate() {
         let (name, format) = (tiny.architecture, tiny.format.map_or("f32", QuantFormat::name));
         let (count, used) = tiny.experts.unwrap_or_default();
-        let name = format!("{name}_{format}_{used}_of_{count}_heads_of_{}", tiny.head_dim);
+        let best = if tiny.counted == 1 { "_best_of_groups" } else { "" };
+        let name = format!("{name}_{format}_{used}_of_{count}{best}_heads_of_{}", tiny.head_dim);
         trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny, turn)));
         let settled = settled(tiny);
         if count < 10 {
@@ -573,7 +578,9 @@ pub fn trials(trials: &mut Trials) {
     for name in ["llama", "gemma3"] {
         trials.push(trial(format!("model_log_probabilities_{name}"), move || log_probabilities(name)));
     }
-    for name in some_of(["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"], 3) {
+    for name in
+        some_of(["llama", "qwen2", "qwen3", "gpt2", "gemma3", "qwen2moe", "llama4", "qwen3moe", "gpt-oss"], 3)
+    {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));
     }
     // Heads that share keys, and one that does not: there are kernels for both.

@@ -188,10 +188,14 @@ impl Tiny {
         Self { per_layer: 32, layers: 4, ..Self::new("gemma4", None) }
     }
 
-    /// Those of them that differ in what they compute, and not in how their files name it.
+    /// Those of them that differ in what they compute, and not in how their files name it. Behind the first ones: biases everywhere; rows of positions; bounds of queries, keys and values; an
+    /// activation with numbers of each layer; experts whose scores multiply what they take, all of which are used, so that rounding does not decide which ones are.
     pub fn unusual() -> impl Iterator<Item = Self> {
         let biased = Self::new("phi2", Some(QuantFormat::Q8_0));
-        Self::others().take(14).chain([biased, Self::with_per_layer(), Self::with_normed_experts()])
+        let others = ["gpt2", "olmo", "apertus"].map(|name| Self::new(name, None));
+        let scaled = Self { experts: Some((3, 3)), ..Self::new("llama4", Some(QuantFormat::Q8_0)) };
+        let gemmas = [Self::with_per_layer(), Self::with_normed_experts()];
+        Self::others().take(14).chain([biased]).chain(gemmas).chain(others).chain([scaled])
     }
 
     /// As DeepSeek V2: a group of experts is as good as its best one.

@@ -35,6 +35,8 @@ pub(super) enum Place {
     /// What pieces of attention give, and all of them together.
     Partial,
     Mixed,
+    /// Of models with embeddings of positions: the position of each row.
+    Positions,
     /// What the residual stream grows by; in front of the first layer the rows of positions.
     Delta,
     /// Gates and what they are for.

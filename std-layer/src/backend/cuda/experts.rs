@@ -37,7 +37,8 @@ const FACTORS: usize = 1;
 const PLACES: usize = 2;
 const ROWS: usize = 3;
 const EXPERTS: usize = 4;
-const ARRAYS: usize = 5;
+const SCALES: usize = 5;
+const ARRAYS: usize = 6;
 
 /// The expert of each place, where experts have biases.
 pub(super) fn experts_of_places<'a>(
@@ -52,7 +53,7 @@ impl<'a> Lowering<'a> {
     /// Which experts the rows that wait go through, or those that were kept for them.
     pub(super) fn routes(&mut self, layer: usize) -> Result<(), BackendError> {
         let (experts, of) = self.mixture_of(layer)?;
-        let (m, single) = (self.m, self.m == 1);
+        let (m, single) = (self.m, self.takes_row_itself(experts));
         let mut wanted = self.wanted(&of.router, m);
         if !experts.normed {
             // The experts take the same rows.
@@ -73,6 +74,11 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
+    /// Whether products with matrices of experts take the only row as it is, and no copy for each of its experts.
+    fn takes_row_itself(&self, experts: Experts) -> bool {
+        self.m == 1 && !experts.scaled_inputs
+    }
+
     fn mixture_of(&self, layer: usize) -> Result<(Experts, &'a ExpertWeights), BackendError> {
         let missing = || BackendError::Unsupported(format!("layer {layer} has no experts"));
         let weights = self.weights;
@@ -83,7 +89,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
         let (experts, of) = self.mixture_of(layer)?;
         let (m, config) = (self.m, &self.weights.config);
-        let (hidden, pairs, single) = (config.hidden, m * experts.used, m == 1);
+        let (hidden, pairs, single) = (config.hidden, m * experts.used, self.takes_row_itself(experts));
         let each = each(experts, m);
         let missing =
             || BackendError::Unsupported(format!("experts of layer {layer} that nobody has chosen"));
@@ -98,7 +104,7 @@ impl<'a> Lowering<'a> {
         }
         let to = if experts.normed { Place::Given } else { Place::Delta };
         let adds = experts.shared.is_some() && !experts.normed;
-        // From here on a pair is a row. A single row needs no copies.
+        // From here on a pair is a row.
         self.m = pairs;
         if !single {
             self.waiting = Waiting::Pairs;
@@ -110,7 +116,7 @@ impl<'a> Lowering<'a> {
             Some([gate, up, _]) => Biases::Experts([gate, up]),
             None => Biases::Gates(None),
         };
-        self.waiting = Waiting::Gate(&of.gate_up, biases);
+        self.waiting = Waiting::Gate(layer, &of.gate_up, biases);
         self.produce(self.wanted(&of.down, each))?;
         self.size(Place::Results, pairs * hidden, 4);
         self.multiply(&of.down, Some(Place::Results), Some(&Spread { single: false, ..spread }))?;
@@ -149,8 +155,12 @@ impl<'a> Lowering<'a> {
     /// Who goes where, and in which segments products with the matrices of experts have rows.
     fn sort(&mut self, experts: Experts, each: usize, of: &'a ExpertWeights) -> Result<Spread, BackendError> {
         let (m, pairs, exact) = (self.m, self.m * experts.used, self.rows.exact);
-        let mut spread =
-            Spread { each, matrices: experts.count, single: m == 1, cuts: Vec::with_capacity(3) };
+        let mut spread = Spread {
+            each,
+            matrices: experts.count,
+            single: self.takes_row_itself(experts),
+            cuts: Vec::with_capacity(3),
+        };
         let mut end = array(ARRAYS, pairs);
         for product in [&of.gate_up, &of.down] {
             let half = half_type(product);
@@ -178,6 +188,10 @@ impl<'a> Lowering<'a> {
                     places: numbers(PLACES)?,
                     rows: numbers(ROWS)?,
                     experts: of.biases.is_some().then(|| numbers(EXPERTS)).transpose()?,
+                    scales: match experts.scaled_inputs {
+                        true => Some(memory.part(layout, Place::Routes, array(SCALES, pairs), pairs)?),
+                        false => None,
+                    },
                     cuts: cuts.iter().map(table).collect::<Result<_, _>>()?,
                 };
                 let scores = memory.floats(layout, Place::Scores, 0, m * experts.count)?.into_view();
@@ -199,11 +213,11 @@ impl<'a> Lowering<'a> {
         self.launch(&[(Place::Normed, Access::Read), half], |memory, layout, gpu| {
             let x = memory.floats(layout, Place::Normed, 0, m * cols)?.into_view();
             let forms = memory.forms(layout, wanted, m)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, None), Take::All, forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, None, None), Take::All, forms)
         })
     }
 
-    /// The row of each pair, sorted by expert.
+    /// The row of each pair, sorted by expert, and times its factor where that is of what experts take.
     pub(super) fn pairs(
         &mut self,
         wanted: Wanted,
@@ -211,12 +225,18 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), BackendError> {
         let (pairs, cols) = (self.m, wanted.cols);
         let uses = [(Place::Normed, Access::Read), (Place::Routes, Access::Read), inputs, half];
-        let all = pairs / self.weights.config.experts.map_or(1, |experts| experts.used);
+        let experts = self.weights.config.experts;
+        let all = pairs / experts.map_or(1, |experts| experts.used);
+        let scaled = experts.is_some_and(|experts| experts.scaled_inputs);
         self.launch(&uses, |memory, layout, gpu| {
             let x = memory.floats(layout, Place::Normed, 0, all * cols)?.into_view();
             let rows = memory.part(layout, Place::Routes, array(ROWS, pairs), pairs)?.into_view();
+            let factors = match scaled {
+                true => Some(memory.part(layout, Place::Routes, array(SCALES, pairs), pairs)?.into_view()),
+                false => None,
+            };
             let forms = memory.forms(layout, wanted, pairs)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, Some(rows)), Take::All, forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, Some(rows), factors), Take::All, forms)
         })
     }
 }

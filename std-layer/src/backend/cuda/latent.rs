@@ -68,6 +68,7 @@ impl<'a> Lowering<'a> {
                 kind: Norm::Rms,
                 behind: false,
                 eps: config.norm_eps,
+                bound: None,
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,
                 pairing: rope.pairing,
@@ -112,7 +113,7 @@ impl<'a> Lowering<'a> {
             let x = memory.floats(layout, from, 0, rows * heads * step)?.into_view();
             let which = some.then_some(memory.outputs);
             let forms = memory.forms(layout, wanted, heads * m)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, which), Take::ToHeads { heads, step }, forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, which, None), Take::ToHeads { heads, step }, forms)
         })?;
         self.size(to, heads * m * matrix.rows, 4);
         let spread = Spread { each: m, matrices: heads, single: false, cuts: vec![(most, 0..len)] };
@@ -182,7 +183,7 @@ impl<'a> Lowering<'a> {
         self.launch(&[(Place::HeadResults, Access::Read), inputs, half], |memory, layout, gpu| {
             let x = memory.floats(layout, Place::HeadResults, 0, len)?.into_view();
             let forms = memory.forms(layout, wanted, m)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, None), Take::FromHeads { dim: of.values }, forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, None, None), Take::FromHeads { dim: of.values }, forms)
         })
     }
 }

@@ -1,14 +1,59 @@
-//! Embeddings for each layer, and sums of networks that have norms of their own, on a GPU.
+//! Embeddings, those for each layer too, and sums of networks that have norms of their own, on a GPU.
 
 use super::arena::{Place, Wanted};
 use super::layout::Access;
 use super::step::Lowering;
+use super::weights::{Matrix, Storage};
 use crate::backend::{BackendError, NormWeight};
 use crate::cuda::decoder::{AddNorm, Gated, Take};
 use crate::cuda::{self, Buffer, ViewMut};
 use crate::model::Norm;
 
+/// What rows of a table are looked up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    Tokens,
+    /// Positions of tokens: sent with the step where rows see tokens behind their own, else computed from what the step knows of them.
+    Positions,
+}
+
 impl<'a> Lowering<'a> {
+    /// Rows of a table of so many columns, one for each row of the step.
+    pub(super) fn look_up(
+        &mut self,
+        (table, cols): (&'a Matrix, usize),
+        numbers: Numbers,
+        to: Place,
+    ) -> Result<(), BackendError> {
+        let m = self.m;
+        self.size(to, m * cols, 4);
+        let mut uses = vec![(to, Access::Write)];
+        if numbers == Numbers::Positions && self.weights.config.causal {
+            self.size(Place::Positions, m, size_of::<u32>());
+            uses.push((Place::Positions, Access::Write));
+        }
+        self.launch(&uses, |memory, layout, gpu| {
+            let numbers = match (numbers, memory.rows.positions) {
+                (Numbers::Tokens, _) => memory.tokens,
+                (Numbers::Positions, Some(positions)) => positions,
+                (Numbers::Positions, None) => {
+                    let place = || memory.part(layout, Place::Positions, 0, m);
+                    gpu.ops.decoder_positions(&gpu.stream, memory.rows, place()?)?;
+                    place()?.into_view()
+                }
+            };
+            let y = memory.floats(layout, to, 0, m * cols)?;
+            match table.kind {
+                Storage::Dense(ty) => {
+                    gpu.ops.decoder_embed(&gpu.stream, (table.bytes(), ty, cols), numbers, y)
+                }
+                Storage::Blocks(format) => {
+                    gpu.ops.embed_quant(&gpu.stream, table.blocks(format)?, numbers, y)
+                }
+            }
+        })
+    }
+
     /// Adds a bias to the logits of each row.
     pub(super) fn add_to_logits(&mut self, bias: &'a Buffer<f32>) -> Result<(), BackendError> {
         let n = bias.len();
@@ -30,7 +75,7 @@ impl<'a> Lowering<'a> {
             return Err(BackendError::Unsupported("embeddings for each layer in a model without".to_owned()));
         };
         let rows = m * config.layers;
-        self.look_up((table, n * config.layers), |memory| Some(memory.tokens), Place::PerLayerRows)?;
+        self.look_up((table, n * config.layers), Numbers::Tokens, Place::PerLayerRows)?;
         self.size(Place::PerLayer, rows * n, 4);
         let reads = [Place::PerLayerRows, Place::PerLayerProducts].map(|place| (place, Access::Read));
         let uses = [&reads[..], &[(Place::PerLayer, Access::Write)]].concat();
@@ -67,7 +112,7 @@ impl<'a> Lowering<'a> {
                 let x = memory.floats(layout, Place::PerLayer, 0, rows * cols)?.into_view();
                 let which = Some(memory.outputs);
                 let forms = memory.forms(layout, Wanted::plain(cols, Place::PerLayerRows), m)?;
-                gpu.ops.decoder_rows(&gpu.stream, (x, which), Take::All, forms)
+                gpu.ops.decoder_rows(&gpu.stream, (x, which, None), Take::All, forms)
             })?;
             self.per_layer = Place::PerLayerRows;
         }
@@ -88,7 +133,8 @@ impl<'a> Lowering<'a> {
             let x = memory.floats(layout, Place::Gates, 0, m * n)?.into_view();
             let by = memory.floats(layout, from, 0, m * stride)?.into_view();
             let up = Some((by.range(layer * n..m * stride)?, stride));
-            let how = Gated { gate, rows: m, x: (x, n), up, bias: [None, None], experts: None };
+            let how =
+                Gated { gate, numbers: None, rows: m, x: (x, n), up, bias: [None, None], experts: None };
             gpu.ops.decoder_gate(&gpu.stream, how, memory.forms(layout, wanted, m)?)
         })
     }

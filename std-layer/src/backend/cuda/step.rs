@@ -5,16 +5,17 @@ use std::ops::Range;
 use super::arena::{Memory, Place, Wanted};
 use super::cache::head_room;
 use super::experts::experts_of_places;
+use super::layers::Numbers;
 use super::layout::{Access, Layout, Plan};
 use super::product::Spread;
 use super::rows::{Rows, Way, ATTENTION_ROWS};
-use super::weights::{Matrix, Product, Storage, Stored};
+use super::weights::{Product, Stored};
 use super::Gpu;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads, Take};
 use crate::cuda::geometry::KV_PIECE;
 use crate::cuda::linear::{GateKind, Gates};
-use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
+use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill};
 use crate::model::{KvHeads, Norm, Pooling, Recurrence};
 
 /// What has been asked for, but waits for whoever takes it.
@@ -30,8 +31,8 @@ pub(super) enum Waiting<'a> {
     PerLayer(usize),
     /// Gates behind what a recurrent layer has in place of attention.
     RecurrentGates(usize, &'a Recurrence),
-    /// Gates and what they are for, as this product gave them; with their biases, if they have any.
-    Gate(&'a Product, Biases<'a>),
+    /// A layer's gates and what they are for, as this product gave them; with their biases, if they have any.
+    Gate(usize, &'a Product, Biases<'a>),
     /// The row of a layer that the second product of its queries takes.
     QueryRow(usize),
     /// Rows that were kept in f32: all of them, or the row of each pair of a row and an expert, sorted by expert.
@@ -146,7 +147,7 @@ impl<'a> Lowering<'a> {
             },
             Waiting::QueryRow(layer) => self.query_row(layer, wanted, outputs),
             Waiting::RecurrentGates(layer, of) => self.recurrent_gates((layer, of), wanted, outputs),
-            Waiting::Gate(product, biases) => self.gate(product, biases, wanted, outputs),
+            Waiting::Gate(layer, product, biases) => self.gate(layer, (product, biases), wanted, outputs),
             Waiting::PerLayer(layer) => self.per_layer(layer, wanted, outputs),
             Waiting::Kept => self.kept(wanted, outputs[1]),
             Waiting::Pairs => self.pairs(wanted, outputs),
@@ -166,7 +167,7 @@ impl<'a> Lowering<'a> {
         self.launch(&[(from, Access::Read), inputs, half], |memory, layout, gpu| {
             let x = memory.floats(layout, from, 0, m * cols)?.into_view();
             let forms = memory.forms(layout, wanted, m)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, None), Take::All, forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, None, None), Take::All, forms)
         })
     }
 
@@ -326,41 +327,19 @@ impl<'a> Lowering<'a> {
                 return ops.linear_gates(stream, how, memory.forms(layout, wanted, m)?);
             }
             let forms = memory.forms(layout, wanted, m)?;
-            ops.decoder_rows(stream, (x, which), Take::Padded { dim: head.0, room: head.1 }, forms)
-        })
-    }
-
-    /// Rows of a table of so many columns, those whose numbers are in the memory of the step.
-    pub(super) fn look_up(
-        &mut self,
-        (table, hidden): (&'a Matrix, usize),
-        numbers: fn(&Memory<'a>) -> Option<View<'a, u32>>,
-        to: Place,
-    ) -> Result<(), BackendError> {
-        let m = self.m;
-        self.size(to, m * hidden, 4);
-        self.launch(&[(to, Access::Write)], |memory, layout, gpu| {
-            let none = CudaError::WrongSize { arg: "numbers of rows", need: m, got: 0 };
-            let (numbers, y) = (numbers(memory).ok_or(none)?, memory.floats(layout, to, 0, m * hidden)?);
-            match table.kind {
-                Storage::Dense(ty) => {
-                    gpu.ops.decoder_embed(&gpu.stream, (table.bytes(), ty, hidden), numbers, y)
-                }
-                Storage::Blocks(format) => {
-                    gpu.ops.embed_quant(&gpu.stream, table.blocks(format)?, numbers, y)
-                }
-            }
+            ops.decoder_rows(stream, (x, which, None), Take::Padded { dim: head.0, room: head.1 }, forms)
         })
     }
 
     fn gate(
         &mut self,
-        product: &'a Product,
-        biases: Biases<'a>,
+        layer: usize,
+        (product, biases): (&'a Product, Biases<'a>),
         wanted: Wanted,
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
-        let (m, members, gate) = (self.m, product.members.len(), self.weights.config.gate);
+        let (m, members, config) = (self.m, product.members.len(), &self.weights.config);
+        let (gate, numbers) = (config.gate, config.layer[layer].xielu);
         let mut uses = vec![(Place::Gates, Access::Read), inputs, half];
         if let Biases::Experts(_) = biases {
             uses.push((Place::Routes, Access::Read));
@@ -378,7 +357,7 @@ impl<'a> Lowering<'a> {
                     (biases.map(|bias| Some(bias.view())), Some(experts_of_places(memory, layout, m)?))
                 }
             };
-            let how = Gated { gate, rows: m, x: part(0)?, up, bias, experts };
+            let how = Gated { gate, numbers, rows: m, x: part(0)?, up, bias, experts };
             let forms = memory.forms(layout, wanted, m)?;
             gpu.ops.decoder_gate(&gpu.stream, how, forms)
         })
@@ -395,11 +374,11 @@ impl Step for Lowering<'_> {
     fn embed(&mut self) -> Result<(), BackendError> {
         let weights = self.weights;
         let hidden = weights.config.hidden;
-        self.look_up((&weights.embedding, hidden), |memory| Some(memory.tokens), Place::Hidden)?;
+        self.look_up((&weights.embedding, hidden), Numbers::Tokens, Place::Hidden)?;
         // The first norm adds what else a token's row has.
         self.bias = weights.token_type.as_ref();
         if let Some(table) = &weights.positions {
-            self.look_up((table, hidden), |memory| memory.rows.positions, Place::Delta)?;
+            self.look_up((table, hidden), Numbers::Positions, Place::Delta)?;
             self.add = Some(None);
         }
         Ok(())
@@ -524,6 +503,7 @@ impl Step for Lowering<'_> {
                 kind: config.norm,
                 behind: config.qk_norm_behind,
                 eps: config.norm_eps,
+                bound: config.attention_clamp,
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,
                 pairing: rope.pairing,
@@ -546,8 +526,8 @@ impl Step for Lowering<'_> {
         Ok(())
     }
 
-    fn glu(&mut self, _layer: usize) -> Result<(), BackendError> {
-        let gate = |(gates, bias)| Waiting::Gate(gates, Biases::Gates(bias));
+    fn glu(&mut self, layer: usize) -> Result<(), BackendError> {
+        let gate = |(gates, bias)| Waiting::Gate(layer, gates, Biases::Gates(bias));
         self.waiting = self.gates.map_or(Waiting::Nothing, gate);
         Ok(())
     }

@@ -303,8 +303,11 @@ impl WgpuKvCache {
             Slot::PerLayerActivated,
         ];
         let widest = inputs.map(|slot| stride(slot, config)).into_iter().max().unwrap_or(0);
-        // Of one token, experts multiply a row each.
-        let of_experts = |e: &Experts| e.used * e.intermediate.next_multiple_of(PART);
+        // Of one token, experts multiply a row each: of what they take, if that is multiplied by their factors.
+        let of_experts = |e: &Experts| {
+            let taken = if e.scaled_inputs { config.hidden } else { 0 };
+            e.used * e.intermediate.max(taken).next_multiple_of(PART)
+        };
         let widest = widest.max(config.experts.as_ref().map_or(0, of_experts));
         // The row that queries are products of stays among `Heads`.
         let there = |slot: &Slot| ![Slot::Logits, Slot::QueryRow].contains(slot) && stride(*slot, config) > 0;

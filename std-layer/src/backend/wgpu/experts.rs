@@ -21,6 +21,8 @@ pub(super) struct Room {
     routes: Routes,
     /// Of each pair its factor.
     factors: Buffer,
+    /// Of each pair what its expert takes, if that is multiplied by the factor.
+    scaled: Option<Buffer>,
     /// Of each pair gates and the numbers they are for; gated numbers; results.
     gates: Buffer,
     activated: Buffer,
@@ -86,6 +88,10 @@ impl Room {
             scores: room(rows * width_of_scores(&experts))?,
             routes: Routes::new(gpu, room(pairs)?, [experts.count, experts.used], rows)?,
             factors: room(pairs)?,
+            scaled: match experts.scaled_inputs {
+                true => Some(room(pairs * config.hidden.next_multiple_of(PART))?),
+                false => None,
+            },
             gates: room(pairs * 2 * experts.intermediate)?,
             // Inputs of products end with zeros.
             activated: room(pairs * experts.intermediate.next_multiple_of(PART))?,
@@ -160,10 +166,18 @@ impl<'a> Recorder<'a> {
         let [(x, x_stride), (delta, delta_stride)] = [self.slot(Slot::Normed)?, self.slot(to)?];
         let (rows, place, of_scores) = (self.rows, Place::Layer(layer), width_of_scores(&experts));
         let pairs = rows * used;
+        let hidden = config.hidden as u32;
+        if let Some(scaled) = &room.scaled {
+            let buffers = [(0, &x), (1, scaled), (2, &room.factors)];
+            let groups = [(x_stride as usize).div_ceil(THREADS), pairs, 1];
+            self.run(anywhere(Shader::Scale, 0, &buffers, (3, &[hidden, x_stride, used as u32]), groups))?;
+        }
+        // How many pairs share a row.
+        let (x, share) = room.scaled.as_ref().map_or((&x, used), |scaled| (scaled, 1));
         let matrices = own.gate_up.iter().map(|of| &of.matrix);
-        let rounded = self.rounded((place, 0), matrices, (&x, x_stride, 1))?;
+        let rounded = self.rounded((place, 0), matrices, (x, x_stride, used / share))?;
         let between = if config.gated { 2 } else { 1 } * intermediate as u32;
-        let ends = ((&x, x_stride, used), (&room.gates, between));
+        let ends = ((x, x_stride, share), (&room.gates, between));
         let with = (rounded.as_ref(), own.gate_up_bias.as_ref());
         let number = self.products_of_experts(&own.gate_up, &room.routes, (place, 0), ends, with)?;
         let width = intermediate.next_multiple_of(PART) as u32;
@@ -183,15 +197,16 @@ impl<'a> Recorder<'a> {
         let ends = ((&room.activated, width, 1), (&room.outputs, config.hidden as u32));
         let with = (rounded.as_ref(), own.down_bias.as_ref());
         self.products_of_experts(&own.down, &room.routes, (place, number), ends, with)?;
-        let mut buffers = vec![(0, &delta), (1, &room.outputs), (2, &room.factors)];
+        let scaled = room.scaled.is_some();
+        let mut buffers = vec![(0, &delta), (1, &room.outputs)];
+        buffers.extend((!scaled).then_some((2, &room.factors)));
         let (shared, gated) = (shared.is_some() && !normed, of_scores > count);
         if gated {
             buffers.push((4, &room.scores));
         }
-        let hidden = config.hidden as u32;
         let constants = [hidden, delta_stride, hidden, used as u32, of_scores as u32];
         let groups = [config.hidden.div_ceil(THREADS), rows, 1];
-        self.run(anywhere(Shader::Combine { shared, gated }, 0, &buffers, (3, &constants), groups))
+        self.run(anywhere(Shader::Combine { shared, gated, scaled }, 0, &buffers, (3, &constants), groups))
     }
 
     /// Sorts the pairs of a step by expert.

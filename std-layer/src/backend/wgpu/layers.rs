@@ -1,11 +1,76 @@
-//! Embeddings for each layer, and sums of networks that have norms of their own, on the device.
+//! Embeddings, those for each layer too, and sums of networks that have norms of their own, on the device.
 
-use super::shaders::{Shader, THREADS};
+use wgpu::Buffer;
+
+use super::shaders::{Shader, Sight, THREADS};
 use super::step::{Dispatch, Place, Recorder, NO_LOGITS};
-use super::weights::PART;
+use super::weights::{Matrix, PART};
 use crate::backend::{BackendError, Linear, NormWeight, Slot};
 
+/// What rows of a table are looked up by: numbers, and a factor of the rows.
+#[derive(Clone, Copy)]
+enum Numbers<'b> {
+    Tokens(&'b Buffer, f32),
+    /// Positions of rows, with which a step's table begins: what they give is added to what is there. Of drafts that form trees they are places.
+    Positions(&'b Buffer),
+}
+
 impl Recorder<'_> {
+    /// Rows of a table in a slot; to each is added the row of a token type, if there is one.
+    fn look_up(
+        &mut self,
+        (table, place, slot): (&[Matrix], Place, Slot),
+        numbers: Numbers<'_>,
+        token_type: Option<&Buffer>,
+    ) -> Result<(), BackendError> {
+        let (to, y_stride) = self.slot(slot)?;
+        let (numbers, scale, add) = match numbers {
+            Numbers::Tokens(tokens, scale) => (tokens, scale, false),
+            Numbers::Positions(positions) => (positions, 1.0, true),
+        };
+        let (drafts, sight_at) = (add && self.sight == Sight::Path, self.arena()?.sight_at() as u32);
+        for matrix in table {
+            for (part, rows) in matrix.rows.iter().enumerate() {
+                let constants = [
+                    rows.first as u32,
+                    rows.rows as u32,
+                    matrix.parts(),
+                    rows.tails,
+                    y_stride,
+                    matrix.cols as u32,
+                    scale.to_bits(),
+                    sight_at,
+                ];
+                let mut buffers = vec![(0, &rows.buffer), (1, numbers), (2, &to)];
+                buffers.extend(token_type.map(|row| (4, row)));
+                let (format, token_type) = (matrix.format, token_type.is_some());
+                self.run(Dispatch {
+                    shader: Shader::Embed { format, token_type, add, drafts },
+                    place,
+                    part,
+                    logits: NO_LOGITS,
+                    buffers: &buffers,
+                    constants: (3, &constants),
+                    groups: [(matrix.parts() as usize).div_ceil(THREADS), self.rows, 1],
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What [`Step::embed`](crate::backend::Step::embed) is.
+    pub(super) fn embed_tokens(&mut self) -> Result<(), BackendError> {
+        let (weights, arena) = (self.weights, self.arena()?);
+        let (tokens, positions) = (arena.tokens.clone(), arena.table.buffer.clone());
+        let (place, slot) = (Place::Anywhere, Slot::Hidden);
+        let numbers = Numbers::Tokens(&tokens, weights.config.embedding_scale);
+        self.look_up((weights.embedding(), place, slot), numbers, weights.token_type.as_ref())?;
+        match &weights.positions {
+            Some(table) => self.look_up((table, place, slot), Numbers::Positions(&positions), None),
+            None => Ok(()),
+        }
+    }
+
     /// What [`Step::embed_per_layer`](crate::backend::Step::embed_per_layer) is.
     pub(super) fn embed_layers(&mut self) -> Result<(), BackendError> {
         let (weights, config) = (self.weights, &self.weights.config);
@@ -16,7 +81,7 @@ impl Recorder<'_> {
         };
         let (tokens, place) = (self.arena()?.tokens.clone(), Place::Linear(Linear::PerLayer));
         let scale = (n as f32 / 2.0).sqrt();
-        self.look_up((table, place, Slot::PerLayer), (&tokens, scale), (None, false))?;
+        self.look_up((table, place, Slot::PerLayer), Numbers::Tokens(&tokens, scale), None)?;
         // Rows of all layers lie one behind the other. The norm is of products that are divided by the square root of the width.
         let [(to, _), (products, _)] = [self.slot(Slot::PerLayer)?, self.slot(Slot::PerLayerProducts)?];
         let eps = config.norm_eps * config.hidden as f32;

@@ -12,6 +12,7 @@
 
 mod adapter;
 mod cache;
+mod composer;
 mod device;
 mod drafts;
 mod experts;

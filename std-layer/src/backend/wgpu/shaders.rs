@@ -1,14 +1,11 @@
-//! Shaders as text: one source for each operator, into which constants, options and the decoding of a format are put.
-//!
-//! A line `//#if NAME` begins lines that are kept if the option is given, `//#else` those that are kept otherwise, `//#endif` ends them.
-
-use std::fmt::Write;
+//! Shaders: an operator each, with all that is decided when it is compiled, and their texts.
 
 use gllm_kernels_core::RopePairing;
 
+use super::composer::Composer;
 use super::formats::{Format, PART};
 use crate::backend::KvType;
-use crate::model::{Gate, LinearAttention, Pooling, Recurrence, Rule};
+use crate::model::{Gate, LinearAttention, Pooling, Recurrence};
 
 /// The sizes that a cache's shaders are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,16 +79,20 @@ pub(super) enum Shader {
     },
     /// Pairs of a row and an expert, sorted by expert.
     Sort,
-    /// What a row's experts give, summed up, with or without a network beside them, which may have a gate.
+    /// The row of each pair, times the pair's factor.
+    Scale,
+    /// What a row's experts give, summed up, with or without a network beside them, which may have a gate; and whether their factors are of what they took.
     Combine {
         shared: bool,
         gated: bool,
+        scaled: bool,
     },
-    /// Rows of a table. Whether the row of a token type is added to each, and whether what was there before.
+    /// Rows of a table. Whether the row of a token type is added to each, and whether what was there before; and whether numbers of rows are places of drafts that form trees.
     Embed {
         format: Format,
         token_type: bool,
         add: bool,
+        drafts: bool,
     },
     /// Whether something is added before, and whether that is normed; whether it is a layer norm; and whether its results are the residual stream.
     Norm {
@@ -107,10 +108,11 @@ pub(super) enum Shader {
     },
     /// Norms of all queries, and of all keys, of a row.
     NormHeads,
-    /// Whether rows may be drafts that form trees, among what else models differ by.
+    /// Whether there are bounds of numbers, and whether rows may be drafts that form trees, among what else models differ by.
     Heads {
         shape: CacheShape,
         bias: bool,
+        bounded: bool,
         norm: Option<HeadNorm>,
         pairing: RopePairing,
         drafts: bool,
@@ -289,9 +291,10 @@ impl Shader {
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_many.wgsl"));
             }
-            Self::Embed { format, token_type, add } => {
+            Self::Embed { format, token_type, add, drafts } => {
                 all.options(&[("TYPE", token_type), ("ADD", add)]);
                 all.format(format)?;
+                all.drafts(drafts);
                 all.push(include_str!("wgsl/embed.wgsl"));
             }
             Self::Norm { add, post, layer, stays } => {
@@ -332,7 +335,7 @@ impl Shader {
                 all.push(include_str!("wgsl/norm_heads.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
-            Self::Heads { shape, bias, norm, pairing, drafts } => {
+            Self::Heads { shape, bias, bounded, norm, pairing, drafts } => {
                 let of = norm.unwrap_or_default();
                 all.options(&[
                     ("CENTRED", of.centred),
@@ -343,6 +346,7 @@ impl Shader {
                 let norm = norm.is_some();
                 all.options(&[
                     ("BIAS", bias),
+                    ("BOUNDED", bounded),
                     ("NORM", norm),
                     ("ADJACENT", pairing == RopePairing::Adjacent),
                 ]);
@@ -425,6 +429,7 @@ impl Shader {
                 all.options(&[("BY", matches!(self, Self::GateBy { .. }))]);
                 all.options(&[("TANH", is(Gate::GeluTanh)), ("ERF", is(Gate::Gelu)), ("GATED", gated)]);
                 all.options(&[("CLAMPED", is(Gate::ClampedSwiglu)), ("SQUARED", is(Gate::ReluSquared))]);
+                all.options(&[("XIELU", is(Gate::Xielu))]);
                 all.push(include_str!("wgsl/glu.wgsl"));
             }
             Self::Round => all.push(include_str!("wgsl/round.wgsl")),
@@ -438,8 +443,9 @@ impl Shader {
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::Sort => all.push(include_str!("wgsl/sort.wgsl")),
-            Self::Combine { shared, gated } => {
-                all.options(&[("SHARED", shared), ("GATED", gated)]);
+            Self::Scale => all.push(include_str!("wgsl/scale.wgsl")),
+            Self::Combine { shared, gated, scaled } => {
+                all.options(&[("SHARED", shared), ("GATED", gated), ("SCALED", scaled)]);
                 all.push(include_str!("wgsl/combine.wgsl"));
             }
             Self::Pool { pooling } => {
@@ -466,122 +472,6 @@ impl Shader {
             }
         }
         Some(all.text)
-    }
-}
-
-/// Puts a shader together.
-#[derive(Default)]
-struct Composer {
-    text: String,
-    options: Vec<&'static str>,
-}
-
-impl Composer {
-    fn constants(&mut self, all: &[(&str, u32)]) {
-        for (name, value) in all {
-            // Writing to a string does not fail.
-            let _ = writeln!(self.text, "const {name}: u32 = {value}u;");
-        }
-    }
-
-    fn options(&mut self, all: &[(&'static str, bool)]) {
-        self.options.extend(all.iter().filter(|option| option.1).map(|option| option.0));
-    }
-
-    fn format(&mut self, format: Format) -> Option<()> {
-        let (own, blocks, offsets) = format.source()?;
-        self.options(&[("OFFSETS", offsets)]);
-        self.push(include_str!("wgsl/formats/common.wgsl"));
-        self.push(own);
-        self.push(if blocks {
-            include_str!("wgsl/formats/blocks.wgsl")
-        } else {
-            include_str!("wgsl/formats/dense.wgsl")
-        });
-        Some(())
-    }
-
-    fn shape(&mut self, shape: CacheShape) {
-        self.constants(&[
-            ("HEADS", shape.heads),
-            ("KV_HEADS", shape.kv_heads),
-            ("PAIRS", shape.pairs),
-            ("VALUE_PAIRS", shape.value_pairs()),
-            ("MIXED_STEP", shape.mixed_step()),
-            ("PAGE", shape.page_tokens),
-            // From the queries of a head to those of the next.
-            ("STEP", 2 * shape.pairs * if shape.gates { 2 } else { 1 }),
-        ]);
-        self.options(&[("GATES", shape.gates), ("LATENT", shape.latent.is_some())]);
-    }
-
-    /// What says how a recurrent layer convolves, and what it keeps.
-    fn recurrence(&mut self, of: Recurrence) {
-        let (size, normed) = match of {
-            Recurrence::Linear(of) if of.normed_heads() > 0 => (of.key_size as u32, of.key_heads as u32),
-            // Channels may be divided anyhow.
-            _ => (PIECE, 0),
-        };
-        let constants = [("TAPS", of.taps()), ("CHANNELS", of.channels()), ("STATE", of.state())];
-        self.constants(&constants.map(|(name, n)| (name, n as u32)));
-        self.constants(&[("HEAD", size), ("NORMED", normed)]);
-        self.options(&[
-            ("LINEAR", matches!(of, Recurrence::Linear(_))),
-            ("GATED", matches!(of, Recurrence::Convolution(_))),
-        ]);
-    }
-
-    fn linear(&mut self, of: LinearAttention) {
-        self.recurrence(Recurrence::Linear(of));
-        let decay_heads = match of.rule {
-            Rule::Delta { decay_heads } => decay_heads,
-            Rule::StateSpace => 0,
-        };
-        let constants = [
-            ("KEY_HEADS", of.key_heads),
-            ("VALUE_HEADS", of.value_heads),
-            ("SIZE", of.key_size),
-            ("ROWS", of.value_size),
-            ("NORMED_TOGETHER", of.normed_together()),
-            ("DECAY_HEADS", decay_heads),
-        ];
-        self.constants(&constants.map(|(name, n)| (name, n as u32)));
-        self.options(&[("TILED", of.tiled), ("SPACE", of.rule == Rule::StateSpace)]);
-        self.push(include_str!("wgsl/silu.wgsl"));
-    }
-
-    fn cache(&mut self, shape: CacheShape) {
-        self.shape(shape);
-        let kind = |of| shape.kind == of;
-        self.options(&[("F16", kind(KvType::F16)), ("BF16", kind(KvType::Bf16)), ("F32", kind(KvType::F32))]);
-        self.push(include_str!("wgsl/cache.wgsl"));
-    }
-
-    /// What drafts that form trees see, if rows may be such drafts.
-    fn drafts(&mut self, drafts: bool) {
-        self.options(&[("PATH", drafts)]);
-        if drafts {
-            self.push(include_str!("wgsl/path.wgsl"));
-        }
-    }
-
-    /// Adds lines, without those whose option is not given.
-    fn push(&mut self, source: &str) {
-        let mut kept = vec![true];
-        for line in source.lines() {
-            let last = *kept.last().unwrap_or(&true);
-            if let Some(name) = line.strip_prefix("//#if ") {
-                kept.push(self.options.contains(&name));
-            } else if line == "//#else" {
-                kept.pop();
-                kept.push(!last);
-            } else if line == "//#endif" {
-                kept.pop();
-            } else if kept.iter().all(|&k| k) {
-                self.text.push_str(line);
-                self.text.push('\n');
-            }
-        }
     }
 }
 

@@ -20,16 +20,17 @@ fn all() -> Vec<Shader> {
         Shader::Sample,
         Shader::LogProbabilities,
         Shader::Sort,
+        Shader::Scale,
+        Shader::Glu { gate: Gate::Xielu, gated: false },
     ];
     for &format in &formats {
-        let embed = |(token_type, add)| Shader::Embed { format, token_type, add };
+        let embed = |(token_type, add, drafts)| Shader::Embed { format, token_type, add, drafts };
         // What is added has nothing to do with formats, either.
-        all.extend([(false, false), (true, false), (false, true)].map(embed).into_iter().take(
-            match format {
-                Format::F32 | Format::Quant(QuantFormat::F16) => 3,
-                _ => 1,
-            },
-        ));
+        let ways = [(false, false, false), (true, false, false), (false, true, false), (false, true, true)];
+        all.extend(ways.map(embed).into_iter().take(match format {
+            Format::F32 | Format::Quant(QuantFormat::F16) => 4,
+            _ => 1,
+        }));
         // Biases have nothing to do with formats: some of the shaders have them.
         let many = |(experts, f16, bias)| Shader::LinearMany { format, experts, f16, bias };
         let both = [(false, false, true), (true, false, true), (false, true, false), (true, true, false)];
@@ -51,8 +52,9 @@ fn all() -> Vec<Shader> {
     }
     let routes = [(false, false, false), (true, false, false), (false, true, false), (false, false, true)];
     all.extend(routes.map(|(biased, factors, best)| Shader::Route { biased, factors, best }));
-    let combine = |(shared, gated)| Shader::Combine { shared, gated };
-    all.extend([(false, false), (true, false), (true, true)].map(combine));
+    let combine = |(shared, gated, scaled)| Shader::Combine { shared, gated, scaled };
+    let ways = [(false, false, false), (true, false, false), (true, true, false), (true, false, true)];
+    all.extend(ways.map(combine));
     all.extend([Pooling::Mean, Pooling::First, Pooling::Last].map(|pooling| Shader::Pool { pooling }));
     let norm = |(add, post, layer, stays)| Shader::Norm { add, post, layer, stays };
     let norms = [(false, false), (true, false), (true, true)].map(|(add, post)| (add, post, false, false));
@@ -109,7 +111,9 @@ fn all() -> Vec<Shader> {
             let without = [false, true].map(|bias| (bias, None));
             for (bias, norm) in without.into_iter().chain(norms.map(|norm| (false, norm))) {
                 let pairings = [RopePairing::Adjacent, RopePairing::HalfSplit];
-                let heads = |pairing, drafts| Shader::Heads { shape, bias, norm, pairing, drafts };
+                // Bounds are those of a model without biases and norms.
+                let bounded = !bias && norm.is_none();
+                let heads = |pairing, drafts| Shader::Heads { shape, bias, bounded, norm, pairing, drafts };
                 all.extend(pairings.map(|pairing| heads(pairing, false)));
                 all.push(heads(RopePairing::HalfSplit, true));
             }
@@ -231,7 +235,7 @@ fn every_shader_compiles_for_every_interface() {
 /// A pattern of options, and what remains.
 #[test]
 fn lines_depend_on_options() {
-    let mut composer = super::Composer { text: String::new(), options: vec!["A"] };
+    let mut composer = crate::backend::wgpu::composer::Composer { text: String::new(), options: vec!["A"] };
     composer.push("one\n//#if A\ntwo\n//#if B\nthree\n//#else\nfour\n//#endif\n//#else\nfive\n//#endif\nsix");
     assert_eq!(composer.text, "one\ntwo\nfour\nsix\n");
 }

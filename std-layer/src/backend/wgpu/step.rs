@@ -8,7 +8,7 @@ use super::shaders::{HeadNorm, Shader, Sight, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights, PART};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::model::{Norm, Pooling, Recurrence};
+use crate::model::{Gate, Norm, Pooling, Recurrence};
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
@@ -220,42 +220,6 @@ impl<'a> Recorder<'a> {
         !self.exact && self.gpu.has_f16()
     }
 
-    /// Rows of a table, those with these numbers, in a slot, times a factor; to each is added the row of a token type if there is one, and what the residual stream
-    /// was before.
-    pub(super) fn look_up(
-        &mut self,
-        (table, place, slot): (&[Matrix], Place, Slot),
-        (numbers, scale): (&Buffer, f32),
-        (token_type, add): (Option<&Buffer>, bool),
-    ) -> Result<(), BackendError> {
-        let (to, y_stride) = self.slot(slot)?;
-        for matrix in table {
-            for (part, rows) in matrix.rows.iter().enumerate() {
-                let constants = [
-                    rows.first as u32,
-                    rows.rows as u32,
-                    matrix.parts(),
-                    rows.tails,
-                    y_stride,
-                    matrix.cols as u32,
-                    scale.to_bits(),
-                ];
-                let mut buffers = vec![(0, &rows.buffer), (1, numbers), (2, &to)];
-                buffers.extend(token_type.map(|row| (4, row)));
-                self.run(Dispatch {
-                    shader: Shader::Embed { format: matrix.format, token_type: token_type.is_some(), add },
-                    place,
-                    part,
-                    logits: NO_LOGITS,
-                    buffers: &buffers,
-                    constants: (3, &constants),
-                    groups: [(matrix.parts() as usize).div_ceil(THREADS), self.rows, 1],
-                })?;
-            }
-        }
-        Ok(())
-    }
-
     /// `Normed`, and `Hidden` too if it `stays`, is the norm of `Hidden`, to which what waits is added before; or `Hidden` itself.
     fn norm_rows(&mut self, norm: Option<NormWeight>, stays: bool) -> Result<(), BackendError> {
         let (config, tensors) = (&self.weights.config, &self.weights.tensors);
@@ -305,17 +269,7 @@ impl Step for Recorder<'_> {
     }
 
     fn embed(&mut self) -> Result<(), BackendError> {
-        let weights = self.weights;
-        let arena = self.arena()?;
-        let (tokens, places) = (arena.tokens.clone(), arena.table.buffer.clone());
-        let with = (weights.token_type.as_ref(), false);
-        let (place, slot) = (Place::Anywhere, Slot::Hidden);
-        self.look_up((weights.embedding(), place, slot), (&tokens, weights.config.embedding_scale), with)?;
-        match &weights.positions {
-            // The table begins with them.
-            Some(table) => self.look_up((table, place, slot), (&places, 1.0), (None, true)),
-            None => Ok(()),
-        }
+        self.embed_tokens()
     }
 
     fn add(&mut self, post: Option<NormWeight>, scale: f32) -> Result<(), BackendError> {
@@ -401,6 +355,7 @@ impl Step for Recorder<'_> {
             arena.table_at(group) as u32,
             arena.table_len as u32,
             self.kv.group_pages[group] as u32,
+            config.attention_clamp.unwrap_or_default().to_bits(),
             arena.sight_at() as u32,
         ];
         let keys_of = config.layer[layer].keys_of;
@@ -415,6 +370,7 @@ impl Step for Recorder<'_> {
             shader: Shader::Heads {
                 shape,
                 bias: bias.is_some(),
+                bounded: config.attention_clamp.is_some(),
                 norm: norms.map(|_| HeadNorm {
                     centred: config.norm == Norm::Layer,
                     each: config.qk_norm_each,
@@ -507,16 +463,18 @@ impl Step for Recorder<'_> {
     fn glu(&mut self, layer: usize) -> Result<(), BackendError> {
         let config = &self.weights.config;
         let between = config.between(layer);
+        let [positive, negative] = config.layer[layer].xielu.unwrap_or_default().map(f32::to_bits);
+        let place = if config.gate == Gate::Xielu { Place::Layer(layer) } else { Place::Anywhere };
         let [(gates, from_stride), (activated, to_stride)] =
             [self.slot(Slot::Gates)?, self.slot(Slot::Activated)?];
         self.run(Dispatch {
             shader: Shader::Glu { gate: config.gate, gated: config.gated },
-            place: Place::Anywhere,
+            place,
             // Layers with networks that are as wide have these constants.
             part: between,
             logits: NO_LOGITS,
             buffers: &[(0, &gates), (1, &activated)],
-            constants: (2, &[between as u32, from_stride, to_stride]),
+            constants: (2, &[between as u32, from_stride, to_stride, positive, negative]),
             groups: [between.next_multiple_of(PART).div_ceil(THREADS), self.rows, 1],
         })
     }

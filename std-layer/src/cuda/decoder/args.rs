@@ -31,6 +31,15 @@ pub(super) struct EmbeddingArgs {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+pub(super) struct PositionsArgs {
+    pub(super) lengths: Address,
+    pub(super) seen: Address,
+    pub(super) positions: Address,
+    pub(super) rows: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub(super) struct AddNormArgs {
     pub(super) x: Address,
     pub(super) rows: Address,
@@ -81,6 +90,7 @@ pub(in crate::cuda) struct HeadsArgs {
     pub(in crate::cuda) page_tokens: u32,
     pub(in crate::cuda) ty: u32,
     pub(in crate::cuda) eps: f32,
+    pub(in crate::cuda) bound: f32,
 }
 
 #[derive(Clone, Copy)]
@@ -102,6 +112,7 @@ pub(super) struct GateArgs {
     pub(super) out: FormsArgs,
     pub(super) strides: [u32; 2],
     pub(super) activation: u32,
+    pub(super) numbers: [f32; 2],
 }
 
 #[derive(Clone, Copy)]
@@ -109,6 +120,7 @@ pub(super) struct GateArgs {
 pub(super) struct RowsArgs {
     pub(super) x: Address,
     pub(super) rows: Address,
+    pub(super) factors: Address,
     pub(super) out: FormsArgs,
     pub(super) dim: u32,
     pub(super) room: u32,
@@ -161,6 +173,8 @@ pub(super) struct AdvanceArgs {
 // SAFETY: as in decoder.cu.
 unsafe impl Arguments for EmbeddingArgs {}
 // SAFETY: as in decoder.cu.
+unsafe impl Arguments for PositionsArgs {}
+// SAFETY: as in decoder.cu.
 unsafe impl Arguments for AddNormArgs {}
 // SAFETY: as in decoder.cu.
 unsafe impl Arguments for HeadsArgs {}
@@ -180,8 +194,9 @@ unsafe impl Arguments for CapArgs {}
 unsafe impl Arguments for AdvanceArgs {}
 
 /// The kernels, and the bytes of their arguments.
-pub(super) const NAMES: [(&str, usize); 13] = [
+pub(super) const NAMES: [(&str, usize); 14] = [
     ("embed", size_of::<EmbeddingArgs>()),
+    ("positions", size_of::<PositionsArgs>()),
     ("norm", size_of::<AddNormArgs>()),
     ("heads_d128", size_of::<HeadsArgs>()),
     ("heads_d256", size_of::<HeadsArgs>()),

@@ -14,6 +14,8 @@ use crate::model::Gate;
 #[derive(Debug)]
 pub(crate) struct Gated<'a> {
     pub(crate) gate: Gate,
+    /// The numbers of the activation, if that is [`Gate::Xielu`].
+    pub(crate) numbers: Option<[f32; 2]>,
     /// How many rows.
     pub(crate) rows: usize,
     /// Rows of gates, and how far one is from the next.
@@ -72,8 +74,10 @@ impl Ops {
                 Gate::ClampedSwiglu => 2,
                 Gate::Gelu => 3,
                 Gate::ReluSquared => 4,
-                Gate::Xielu => return Err(bad("gate", "an activation without numbers of each layer")),
+                Gate::Xielu if how.numbers.is_some() => 5,
+                Gate::Xielu => return Err(bad("numbers", "two, as the activation has them")),
             },
+            numbers: how.numbers.unwrap_or_default(),
         };
         let geometry = geometry::fours(m, cols);
         // SAFETY: the arguments were checked; whoever sorted rows by expert gave them experts that exist.

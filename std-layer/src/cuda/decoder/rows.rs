@@ -21,11 +21,11 @@ pub(crate) enum Take {
 }
 
 impl Ops {
-    /// Rows as they are, or those that `rows` names, as `take` says.
+    /// Rows as they are, or those that `rows` names, each times its factor, if there are `factors`; as `take` says.
     pub(crate) fn decoder_rows(
         &self,
         stream: &Stream,
-        (x, rows): (View<'_, f32>, Option<View<'_, u32>>),
+        (x, rows, factors): (View<'_, f32>, Option<View<'_, u32>>, Option<View<'_, f32>>),
         take: Take,
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
@@ -49,10 +49,15 @@ impl Ops {
         aligned("x", x.address())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         let m = rows.map_or(all, |rows| rows.len()) * heads.max(1);
+        if let Some(factors) = factors {
+            check::same_len("factors", factors.len(), m)?;
+            self.here(factors.context())?;
+        }
         let geometry = geometry::fours(m, cols);
         let args = RowsArgs {
             x: x.address(),
             rows: rows.map_or(0, |rows| rows.address()),
+            factors: factors.map_or(0, |factors| factors.address()),
             out: to.args(self, m)?,
             dim: small("dim", dim)?,
             room: small("room", room)?,

@@ -19,6 +19,20 @@ KERNEL(decoder_embed, EmbeddingArgs, 256) {
         y[i] = id < a.rows ? load_as(a.table, static_cast<u64>(id) * a.cols + i, a.type) : from_bits(0x7fc00000);
 }
 
+struct PositionsArgs {
+    // Of each row its sequence's tokens up to its own, and which of them it sees, as in DecodeArgs.
+    const u32* lengths;
+    const u64* seen;
+    u32* positions;
+    u32 rows;
+};
+
+// The position of each row in its text; of a row without tokens 0.
+KERNEL(decoder_positions, PositionsArgs, 256) {
+    const u32 row = block_x() * threads() + thread();
+    if (row < a.rows) a.positions[row] = a.lengths[row] ? path_length(a.seen, row, a.lengths[row]) - 1 : 0;
+}
+
 // Adds four neighbouring numbers of a row, if there is one.
 DEVICE void add_pack(f32 (&x)[4], const f32* row, u64 at) {
     if (!row) return;
@@ -142,7 +156,8 @@ struct HeadsArgs {
     // Rows of queries and of the cache have `room` elements for each head: `dim`, and zeros behind them.
     // The norm is the layer norm if it is `centred`; its weights multiply what is rotated if they come `behind`.
     u32 heads, kv_heads, dim, room, half, adjacent, each, centred, behind, angles, table_rows, table_len, pages, page_tokens, type;
-    f32 eps;
+    // What a number is at most, and its negative at least.
+    f32 eps, bound;
 };
 // The type of a cache of codes of 8 bits, beside those of numbers.
 static constexpr u32 TYPE_Q8_0 = 3;
@@ -158,7 +173,7 @@ DEVICE void store_q8(const HeadsArgs& a, void* cache, u32 page, u64 row, u32 i, 
         *reinterpret_cast<f16*>(bytes + q8_scale(rows, a.room, page, row, i / Q8_GROUP)) = from_f32<f16>(bad != 0 ? from_bits(0x7fc00000) : some ? top / 127 : 0);
 }
 
-// Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, a lane each 32nd number of it, and
+// Biases, bounds, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, a lane each 32nd number of it, and
 // neighbours meet in `dim` numbers of shared memory. All but x itself is known before the kernel in front has written that.
 template <u32 EACH> DEVICE void heads_of_rows(const HeadsArgs& a) {
     const u32 row = block_x(), job = block_y() * (threads() / WARP) + warp();
@@ -188,7 +203,10 @@ template <u32 EACH> DEVICE void heads_of_rows(const HeadsArgs& a) {
     const f32* x = a.x[kind] + static_cast<u64>(row) * a.stride[kind] + head * (kind == 0 ? a.step : a.dim);
     f32 sum = 0, square = 0, *room = shared<f32>() + warp() * a.dim;
 #pragma unroll
-    for (u32 k = 0; k < EACH; k++) v[k] = lane() + WARP * k < a.dim ? x[lane() + WARP * k] + add[k] : 0;
+    for (u32 k = 0; k < EACH; k++) {
+        v[k] = lane() + WARP * k < a.dim ? x[lane() + WARP * k] + add[k] : 0;
+        v[k] = v[k] > a.bound ? a.bound : v[k] < -a.bound ? -a.bound : v[k];
+    }
     if (weight && a.centred) {
 #pragma unroll
         for (u32 k = 0; k < EACH; k++) sum += v[k];
@@ -371,12 +389,14 @@ struct GateArgs {
     // How far a row of gates is from the next, and a row of what they are for.
     u32 strides[2];
     u32 activation;
+    // The activation's own numbers, if it has any.
+    f32 numbers[2];
 };
 // The activation; 0 is x / (1 + exp(-x)).
-static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2, GELU = 3, RELU_SQUARED = 4;
+static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2, GELU = 3, RELU_SQUARED = 4, XIELU = 5;
 
 // out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one, by tanh or as it is; or x max(x, 0); or, with both clamped,
-// x / (1 + exp(-1.702 x)) (up + 1).
+// x / (1 + exp(-1.702 x)) (up + 1); or x / 2 + p max(x, 0)^2 + n (exp(min(x, -1e-6)) - 1 - x), the last term where x is below 0 alone.
 KERNEL(decoder_gate, GateArgs, 256) {
     const f32* gate = a.gate + static_cast<u64>(block_x()) * a.strides[0];
     const f32* up = a.up + static_cast<u64>(block_x()) * a.strides[1];
@@ -398,7 +418,8 @@ KERNEL(decoder_gate, GateArgs, 256) {
                     inner = 1.702f * v[i];
                     u[i] = (u[i] > 7 ? 7 : u[i] < -7 ? -7 : u[i]) + 1;
                 }
-                if (a.activation == RELU_SQUARED) v[i] *= v[i] > 0 ? v[i] : 0;
+                if (a.activation == XIELU) v[i] = v[i] / 2 + (v[i] < 0 ? a.numbers[1] * (exp_fast(least(v[i], -1e-6f)) - 1 - v[i]) : a.numbers[0] * v[i] * v[i]);
+                else if (a.activation == RELU_SQUARED) v[i] *= v[i] > 0 ? v[i] : 0;
                 else if (a.activation == GELU) v[i] *= normal(v[i]);
                 else v[i] = divide(v[i], 1 + exp_fast(-inner));
                 v[i] *= u[i];
@@ -410,8 +431,9 @@ KERNEL(decoder_gate, GateArgs, 256) {
 
 struct RowsArgs {
     const f32* x;
-    // Which rows; all of them, in order, without.
+    // Which rows; all of them, in order, without. Each may be multiplied by a factor.
     const u32* rows;
+    const f32* factors;
     Forms out;
     // Of each `room` elements of x `dim` go on; both are 0 if all do. A row is `step` elements behind the one before.
     u32 dim, room, step;
@@ -419,7 +441,7 @@ struct RowsArgs {
     u32 heads;
 };
 
-// Rows as they are, in the forms that products take.
+// Rows as they are, or times their factors, in the forms that products take.
 KERNEL(decoder_rows, RowsArgs, 256) {
     const u32 each = a.heads ? grid_x() / a.heads : grid_x(), number = block_x() % each, from = a.rows ? a.rows[number] : number;
     const f32* x = a.x + static_cast<u64>(a.heads ? from * a.heads + block_x() / each : from) * a.step;
@@ -428,6 +450,8 @@ KERNEL(decoder_rows, RowsArgs, 256) {
         if (at < a.out.cols && a.dim)
             for (u32 i = 0; i < 4; i++) v[i] = x[static_cast<u64>((at + i) / a.dim) * a.room + (at + i) % a.dim];
         else if (at < a.out.cols) load_pack(v, x + at);
+        if (a.factors)
+            for (u32 i = 0; i < 4; i++) v[i] *= a.factors[block_x()];
         put4(a.out, block_x(), at, v);
     });
 }

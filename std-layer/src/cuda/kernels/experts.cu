@@ -15,15 +15,15 @@ struct RouteArgs {
     // Of each pair, row by row: its expert, and the factor of what that gives.
     u32* chosen;
     f32* factors;
-    // Experts are in so many groups, 32 at most, of which so many are taken.
-    u32 rows, count, used, sigmoid, groups, groups_used, normalised;
+    // Experts are in so many groups, 32 at most, of which so many are taken: those whose best experts have the largest sums, as many of each as are counted, 1 or 2.
+    u32 rows, count, used, sigmoid, groups, groups_used, counted, normalised;
     f32 scale;
 };
 
 // In place of the score of an expert in a group that is not taken: scores are 0 or more, or no numbers. The latter are chosen as if they were the least of all.
 static constexpr f32 CLOSED = -1;
 
-// The groups that are taken, a bit for each: those whose two best experts have the largest sum, of equal ones the first. A lane has a group.
+// The groups that are taken, a bit for each: those whose best experts have the largest sum, of equal ones the first. A lane has a group.
 template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
     const u32 size = a.count / a.groups;
     f32 first = Max::none, second = Max::none;
@@ -33,7 +33,7 @@ template <class Merit> DEVICE u32 open_groups(const RouteArgs& a, Merit merit) {
             if (own > first) second = first, first = own;
             else if (own > second) second = own;
         }
-    const f32 sum = first + second;
+    const f32 sum = a.counted == 1 ? first : first + second;
     u32 before = 0;
     for (u32 g = 0; g < a.groups; g++) {
         const f32 other = shuffle(sum, g);
@@ -146,10 +146,12 @@ static constexpr u32 CUTS = 3;
 
 struct SortArgs {
     RouteArgs route;
-    // Of each pair, row by row, its place among the sorted ones; the row of each place, and its expert if somebody asks for that.
+    // Of each pair, row by row, its place among the sorted ones; the row of each place, and its expert if somebody asks for that. If factors are of what experts take, those of
+    // each place: the factors of what they give are 1 then.
     u32* places;
     u32* rows;
     u32* experts;
+    f32* scales;
     // Segments of at most so many rows, and for how many there is room: what is left has no rows. 0 rows: there is no such cut.
     Segment* segments[CUTS];
     u32 most[CUTS], room[CUTS];
@@ -239,6 +241,7 @@ KERNEL(experts_sort, SortArgs, 1024) {
         a.places[pair] = place;
         a.rows[place] = pair / r.used;
         if (a.experts) a.experts[place] = e;
+        if (a.scales) a.scales[place] = r.factors[pair], r.factors[pair] = 1;
     });
     for (u32 cut = warp(); cut < CUTS; cut += warps) {
         const u32 size = a.most[cut], room = a.room[cut];

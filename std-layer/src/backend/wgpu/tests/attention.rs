@@ -107,7 +107,9 @@ fn attention_over_pages() {
 /// A case, with or without what models may lack.
 fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what: &str) {
     let With { norm, gates, sinks: has_sinks, slopes: has_slopes, sight } = with;
-    let (bias, drafts) = (norm, sight == Sight::Path);
+    // With biases come bounds, which some numbers are beyond.
+    let (bias, bounded, drafts) = (norm, norm, sight == Sight::Path);
+    const BOUND: f32 = 1.5;
     let &Case { heads, kv_heads, dim, rotated, adjacent, page, window, softcap, positions } = case;
     let shape = CacheShape {
         kind,
@@ -187,8 +189,10 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
     let mut buffers = vec![(0, &on_x), (1, &cache), (2, &on_step), (3, &on[0])];
     buffers.extend(bias.then_some((5, &on[1])));
     buffers.extend(norm.then_some((6, &on[2])));
-    let constants = [&[stride as u32, eps.to_bits(), half as u32][..], &pages_at, &[sight_at]].concat();
-    let shader = Shader::Heads { shape, bias, norm: norm.then(HeadNorm::default), pairing, drafts };
+    let constants = [&[stride as u32, eps.to_bits(), half as u32][..], &pages_at];
+    let constants = [&constants.concat()[..], &[BOUND.to_bits(), sight_at]].concat();
+    let norms = norm.then(HeadNorm::default);
+    let shader = Shader::Heads { shape, bias, bounded, norm: norms, pairing, drafts };
     let groups = [heads + 2 * kv_heads, positions, 1];
     run(gpu, shader, &buffers, (4, &constants), groups, &on_x);
 
@@ -198,6 +202,9 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
         let mut v: Vec<f64> = (0..dim)
             .map(|i| f64::from(x[row * stride + at + i]) + if bias { f64::from(biases[at + i]) } else { 0.0 })
             .collect();
+        if bounded {
+            v.iter_mut().for_each(|v| *v = v.clamp(-f64::from(BOUND), f64::from(BOUND)));
+        }
         if head >= heads + kv_heads {
             return v;
         }

@@ -378,7 +378,7 @@ fn what_experts_give_is_combined() {
             }
             let constants = [cols, delta_stride, outputs_stride, used, of_scores].map(|n| n as u32);
             let groups = [cols.div_ceil(64), rows, 1];
-            let shader = Shader::Combine { shared, gated };
+            let shader = Shader::Combine { shared, gated, scaled: false };
             let got = floats(&run(&gpu, shader, &buffers, (3, &constants), groups, &on[0]));
             for (row, got) in got.chunks(delta_stride).enumerate() {
                 let was = &delta[row * delta_stride..][..delta_stride];

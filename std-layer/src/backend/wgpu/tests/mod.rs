@@ -181,7 +181,7 @@ fn embeddings_of_every_format() {
                 let y = put(&gpu, &before);
                 let mut buffers = vec![(0, &rows.buffer), (1, &on_tokens), (2, &y)];
                 buffers.extend(token_type.then_some((4, &on_kind)));
-                let shader = Shader::Embed { format: matrix.format, token_type, add };
+                let shader = Shader::Embed { format: matrix.format, token_type, add, drafts: false };
                 let got = run(&gpu, shader, &buffers, (3, &constants), groups, &y);
                 for (i, (&token, row)) in tokens.iter().zip(got.chunks(cols)).enumerate() {
                     for (c, &x) in row.iter().enumerate() {

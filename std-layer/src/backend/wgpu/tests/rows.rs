@@ -209,9 +209,13 @@ fn gates_and_caps() {
             assert!(near || same, "{what}, {cols} columns: {got} instead of {want}");
         };
         let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu, Gate::ReluSquared];
-        for (gate, gated) in gates.into_iter().flat_map(|gate| [(gate, true), (gate, false)]) {
+        let gates = gates.into_iter().flat_map(|gate| [(gate, true), (gate, false)]);
+        // The numbers of the activation that has some.
+        let [positive, negative] = [0.8f32, 1.3];
+        for (gate, gated) in gates.chain([(Gate::Xielu, false)]) {
             let y = put(&gpu, &nan(2 * stride));
-            let constants = [cols as u32, 2 * cols as u32, stride as u32];
+            let constants =
+                [cols as u32, 2 * cols as u32, stride as u32, positive.to_bits(), negative.to_bits()];
             let buffers = [(0, &put(&gpu, &bits(&x))), (1, &y)];
             let groups = [padded.div_ceil(64), 2, 1];
             let got = floats(&run(&gpu, Shader::Glu { gate, gated }, &buffers, (2, &constants), groups, &y));
@@ -234,7 +238,18 @@ fn gates_and_caps() {
                             close(got, by * x * x.max(0.0), 1e-4, &format!("{gate:?}({g}) * {by}"));
                             continue;
                         }
-                        Gate::Xielu => unreachable!("an activation that shaders do not have"),
+                        Gate::Xielu => {
+                            let curved = match x < 0.0 {
+                                true => f64::from(negative) * (x.min(-1e-6).exp_m1() - x),
+                                false => f64::from(positive) * x * x,
+                            };
+                            // The difference of an exponential and 1 has the digits that 1 has.
+                            let (want, rounding) = (0.5 * x + curved, 3e-7);
+                            let near = (f64::from(got) - want).abs() <= 1e-4 * want.abs() + rounding;
+                            let same = got.is_nan() && want.is_nan();
+                            assert!(near || same, "{gate:?}({g}): {got} instead of {want}");
+                            continue;
+                        }
                         Gate::ClampedSwiglu => {
                             // What is no number stays none.
                             (x, by) = (x.clamp(f64::NEG_INFINITY, 7.0), by.clamp(-7.0, 7.0) + 1.0);

@@ -1,5 +1,6 @@
 // Delta = the sum of what a row's experts give, times their factors, from the first that was taken to the last. With SHARED, Delta is what the network beside
-// them has given, which comes first; with GATED times the logistic function of the last score.
+// them has given, which comes first; with GATED times the logistic function of the last score. With SCALED factors have multiplied
+// what experts took, and do not multiply what they give.
 struct Combine {
     cols: u32,
     delta_stride: u32,
@@ -9,7 +10,10 @@ struct Combine {
 }
 @group(0) @binding(0) var<storage, read_write> delta: array<f32>;
 @group(0) @binding(1) var<storage, read> outputs: array<f32>;
+//#if SCALED
+//#else
 @group(0) @binding(2) var<storage, read> factors: array<f32>;
+//#endif
 @group(0) @binding(3) var<uniform> a: Combine;
 //#if GATED
 @group(0) @binding(4) var<storage, read> scores: array<f32>;
@@ -33,7 +37,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 //#endif
 //#endif
     for (var pair = id.y * a.used; pair < (id.y + 1u) * a.used; pair++) {
+//#if SCALED
+        sum += outputs[pair * a.outputs_stride + id.x];
+//#else
         sum += factors[pair] * outputs[pair * a.outputs_stride + id.x];
+//#endif
     }
     delta[at] = sum;
 }

@@ -1,7 +1,8 @@
-// Y[n] = scale * W[token[n]], for the tokens whose rows of W are here; with TYPE plus the row of the first token type; with ADD plus what Y[n] was.
+// Y[n] = scale * W[step[n]], for the tokens, or positions, whose rows of W are here; with TYPE plus the row of the first token type; with ADD plus what Y[n] was. With
+// PATH the numbers are places of rows that may be drafts that form trees, and become positions: see `path.wgsl`.
 // A thread decodes 32 columns.
 struct Embed {
-    // The first token that has a row here, and how many have one.
+    // The first number that has a row here, and how many have one.
     first: u32,
     rows: u32,
     parts: u32,
@@ -9,9 +10,12 @@ struct Embed {
     y_stride: u32,
     cols: u32,
     scale: f32,
+//#if PATH
+    sight_at: u32,
+//#endif
 }
 @group(0) @binding(0) var<storage, read> w: array<u32>;
-@group(0) @binding(1) var<storage, read> tokens: array<u32>;
+@group(0) @binding(1) var<storage, read> step: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<uniform> a: Embed;
 //#if TYPE
@@ -24,7 +28,11 @@ fn tails_at() -> u32 {
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let row = tokens[id.y] - a.first;
+//#if PATH
+    let row = steps_from(path_of(id.y), step[id.y]) - a.first;
+//#else
+    let row = step[id.y] - a.first;
+//#endif
     if (id.x >= a.parts || row >= a.rows) {
         return;
     }

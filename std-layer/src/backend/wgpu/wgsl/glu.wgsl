@@ -9,6 +9,11 @@ struct Glu {
     by_stride: u32,
     by_at: u32,
 //#endif
+//#if XIELU
+    // The numbers of the activation.
+    positive: f32,
+    negative: f32,
+//#endif
 }
 @group(0) @binding(0) var<storage, read> gates: array<f32>;
 @group(0) @binding(1) var<storage, read_write> activated: array<f32>;
@@ -61,6 +66,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 //#if SQUARED
     activated[at] = x * max(x, 0.0) * up;
 //#else
+//#if XIELU
+    // What is no number stays none.
+    let below = exp(clamp(x, -87.0, -1e-6)) - 1.0 - x;
+    activated[at] = (0.5 * x + select(a.positive * x * x, a.negative * below, x < 0.0)) * up;
+//#else
 //#if CLAMPED
     // What is no number is not beyond a limit, and stays what it is.
     x = select(x, 7.0, x > 7.0);
@@ -76,6 +86,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 //#endif
     // Beyond it the result is x, or 0, to all digits; exp would overflow.
     activated[at] = select(x / (1.0 + exp(-max(u, -87.0))), 0.0, u < -87.0) * up;
+//#endif
 //#endif
 //#endif
 }

@@ -1,4 +1,4 @@
-// In front of attention, for one head of a row: bias (BIAS), norm (NORM) and rotation; keys and values go to the cache. Heads of queries come
+// In front of attention, for one head of a row: bias (BIAS), bounds (BOUNDED), norm (NORM) and rotation; keys and values go to the cache. Heads of queries come
 // first, then those of keys, then values. The norm is the layer norm with CENTRED; each head has weights of its own with EACH; these multiply what is rotated with BEHIND; values are normed, too, with VALUES. With PATH rows may be drafts that form trees: see `path.wgsl`.
 struct Heads {
     stride: u32,
@@ -10,6 +10,8 @@ struct Heads {
     table_at: u32,
     table_len: u32,
     pages: u32,
+    // What a number is at most, and its negative at least.
+    bound: f32,
 //#if PATH
     sight_at: u32,
 //#endif
@@ -62,6 +64,10 @@ fn main(
         v[i] = heads[start + i];
 //#if BIAS
         v[i] += bias[at + i];
+//#endif
+//#if BOUNDED
+        // What is no number stays none.
+        v[i] = select(select(v[i], a.bound, v[i] > a.bound), -a.bound, v[i] < -a.bound);
 //#endif
     }
     workgroupBarrier();
