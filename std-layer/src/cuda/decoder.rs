@@ -2,6 +2,7 @@
 //! product takes.
 
 mod args;
+mod embed;
 mod gate;
 mod pool;
 mod rows;
@@ -11,7 +12,7 @@ use std::ops::Range;
 use gllm_kernels_core::{ElementType, RopePairing};
 
 pub(super) use args::{list, FormsArgs, SegmentsArgs};
-use args::{AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, HeadsArgs, JoinRowsArgs, PositionsArgs, NAMES};
+use args::{AddNormArgs, AdvanceArgs, CapArgs, HeadsArgs, JoinRowsArgs, NAMES};
 pub(crate) use gate::Gated;
 pub(crate) use rows::Take;
 
@@ -237,54 +238,6 @@ impl Ops {
             next += (len * size_of::<f32>()) as Address;
             here
         }))
-    }
-
-    /// `y_t = table[ids_t]`, widened; a row that does not exist gives NaN.
-    pub(crate) fn decoder_embed(
-        &self,
-        stream: &Stream,
-        (table, ty, cols): (View<'_, u8>, ElementType, usize),
-        ids: View<'_, u32>,
-        y: ViewMut<'_, f32>,
-    ) -> Result<(), CudaError> {
-        let size = if ty == ElementType::F32 { size_of::<f32>() } else { size_of::<u16>() };
-        let rows = super::check::rows(table.len(), area("bytes of a row", &[cols, size])?)?;
-        same_len("y", y.len(), area("elements of y", &[ids.len(), cols])?)?;
-        for context in [table.context(), ids.context(), y.context()] {
-            self.here(context)?;
-        }
-        let args = EmbeddingArgs {
-            table: table.address(),
-            ids: ids.address(),
-            y: y.address(),
-            rows: small("rows", rows)?,
-            cols: small("cols", cols)?,
-            ty: type_number(ty),
-        };
-        let geometry = geometry::embed(ids.len(), cols);
-        // SAFETY: the arguments were checked; ids are checked by the kernel.
-        unsafe { self.loader.launch(self.decoder("embed"), stream, geometry, &args) }
-    }
-
-    /// The position of each row in its text.
-    pub(crate) fn decoder_positions(
-        &self,
-        stream: &Stream,
-        rows: StepRows<'_>,
-        positions: ViewMut<'_, u32>,
-    ) -> Result<(), CudaError> {
-        let m = rows.lengths.len();
-        same_len("positions", positions.len(), m)?;
-        self.here(rows.lengths.context())?;
-        self.here(positions.context())?;
-        let args = PositionsArgs {
-            lengths: rows.lengths.address(),
-            seen: rows.of_rows(self, "seen", rows.seen)?,
-            positions: positions.address(),
-            rows: small("rows", m)?,
-        };
-        // SAFETY: the arguments were checked.
-        unsafe { self.loader.launch(self.decoder("positions"), stream, geometry::threads(m), &args) }
     }
 
     /// `x = scale x + d`, or with the norm of `d`, which is `delta + bias`; then the norm of that, in the forms of `to`, and as `x` if it stays.

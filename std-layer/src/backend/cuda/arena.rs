@@ -55,6 +55,14 @@ pub(super) enum Place {
     Results,
 }
 
+/// What rows of a table are looked up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    Tokens,
+    /// Positions of tokens: sent with the step where rows see tokens behind their own, else computed from what the step knows of them.
+    Positions,
+}
+
 /// The memory that a step works on.
 pub(super) struct Memory<'a> {
     pub(super) layers: &'a mut [LayerCache],

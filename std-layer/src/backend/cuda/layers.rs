@@ -1,6 +1,6 @@
 //! Embeddings, those for each layer too, and sums of networks that have norms of their own, on a GPU.
 
-use super::arena::{Place, Wanted};
+use super::arena::{Numbers, Place, Wanted};
 use super::layout::Access;
 use super::step::Lowering;
 use super::weights::{Matrix, Storage};
@@ -8,14 +8,6 @@ use crate::backend::{BackendError, NormWeight};
 use crate::cuda::decoder::{AddNorm, Gated, Take};
 use crate::cuda::{self, Buffer, ViewMut};
 use crate::model::Norm;
-
-/// What rows of a table are looked up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Numbers {
-    Tokens,
-    /// Positions of tokens: sent with the step where rows see tokens behind their own, else computed from what the step knows of them.
-    Positions,
-}
 
 impl<'a> Lowering<'a> {
     /// Rows of a table of so many columns, one for each row of the step.

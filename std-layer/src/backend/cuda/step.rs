@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use super::arena::{Memory, Place, Wanted};
+use super::arena::{Memory, Numbers, Place, Wanted};
 use super::cache::head_room;
 use super::experts::experts_of_places;
-use super::layers::Numbers;
 use super::layout::{Access, Layout, Plan};
 use super::product::Spread;
 use super::rows::{Rows, Way, ATTENTION_ROWS};

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::formats::Format;
-use super::shaders::{CacheShape, PIECE};
+use super::shapes::{CacheShape, PIECE};
 use crate::backend::KvType;
 use crate::model::{LinearAttention, Recurrence, Rule};
 

@@ -7,7 +7,8 @@ use wgpu::{BindGroup, Buffer};
 use super::cache::WgpuKvCache;
 use super::device::Gpu;
 use super::mirror::Mirror;
-use super::shaders::{Shader, Sight, THREADS};
+use super::shaders::{Shader, THREADS};
+use super::shapes::Sight;
 use crate::backend::{BackendError, Topology};
 use crate::model::{PositionCopy, SequenceId, Tree};
 

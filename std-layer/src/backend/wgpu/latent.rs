@@ -2,7 +2,8 @@
 
 use wgpu::Buffer;
 
-use super::shaders::{Shader, Sight, MAX_GEMV_ROWS};
+use super::shaders::{Shader, MAX_GEMV_ROWS};
+use super::shapes::Sight;
 use super::step::{no_room, Dispatch, Place, Recorder, NO_LOGITS};
 use super::weights::{OfExperts, PART};
 use crate::backend::tensors::Latent;

@@ -2,7 +2,8 @@
 
 use wgpu::Buffer;
 
-use super::shaders::{Shader, Sight, THREADS};
+use super::shaders::{Shader, THREADS};
+use super::shapes::Sight;
 use super::step::{Dispatch, Place, Recorder, NO_LOGITS};
 use super::weights::{Matrix, PART};
 use crate::backend::{BackendError, Linear, NormWeight, Slot};

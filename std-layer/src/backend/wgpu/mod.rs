@@ -23,6 +23,7 @@ mod mirror;
 mod recurrent;
 mod sampling;
 mod shaders;
+mod shapes;
 mod step;
 #[cfg(test)]
 mod tests;

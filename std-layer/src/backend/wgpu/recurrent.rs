@@ -2,7 +2,8 @@
 
 use wgpu::Buffer;
 
-use super::shaders::{Shader, DELTA_ROWS, PIECE, THREADS};
+use super::shaders::{Shader, THREADS};
+use super::shapes::{DELTA_ROWS, PIECE};
 use super::step::{no_room, Dispatch, Place, Recorder, NO_LOGITS};
 use crate::backend::tensors::{LinearVectors, RecurrentVectors};
 use crate::backend::{BackendError, Slot};

@@ -4,7 +4,8 @@ use wgpu::{Buffer, CommandEncoder, ComputePass};
 
 use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE};
 use super::device::Gpu;
-use super::shaders::{HeadNorm, Shader, Sight, MAX_GEMV_ROWS, THREADS};
+use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
+use super::shapes::{HeadNorm, Sight};
 use super::weights::{Matrix, WgpuWeights, PART};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};

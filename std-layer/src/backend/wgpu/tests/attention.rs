@@ -5,7 +5,8 @@ use gllm_testkit::data::Source;
 
 use super::{bits, floats, gpu, nan, put, run, with_and_without};
 use crate::backend::wgpu::device::Gpu;
-use crate::backend::wgpu::shaders::{CacheShape, HeadNorm, Shader, Sight};
+use crate::backend::wgpu::shaders::Shader;
+use crate::backend::wgpu::shapes::{CacheShape, HeadNorm, Sight};
 use crate::backend::KvType;
 use crate::model::Tree;
 

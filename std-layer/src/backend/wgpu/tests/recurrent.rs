@@ -4,7 +4,8 @@ use gllm_testkit::data::Source;
 
 use super::{bits, floats, nan, put, read, run, with_and_without, NOT_WRITTEN};
 use crate::backend::wgpu::device::Gpu;
-use crate::backend::wgpu::shaders::{Shader, DELTA_ROWS};
+use crate::backend::wgpu::shaders::Shader;
+use crate::backend::wgpu::shapes::DELTA_ROWS;
 use crate::model::{LinearAttention, Recurrence, Rule};
 
 /// Heads of values in either order, numbers of them in either; fewer elements than threads, as many, more, and no multiple of them; convolutions that read
