@@ -107,6 +107,7 @@ TESTS = {
         architecture="mistral3",
         keys={
             "attention.temperature_scale": 0.1,
+            "attention.temperature_length": 8,
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 16.0,
             "rope.scaling.original_context_length": 64,
@@ -328,7 +329,7 @@ TESTS = {
             "expert_shared_count": 1,
             "expert_weights_norm": True,
             "attention.temperature_scale": 0.1,
-            "attention.temperature_length": 64,
+            "attention.temperature_length": 8,
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 16.0,
             "rope.scaling.original_context_length": 64,

@@ -343,12 +343,19 @@ class Model:
         turned = np.repeat(self.rotate(cached[:, None, rank:], False), self.heads, axis=1)
         k = np.concatenate([k, turned], -1)
         q[..., -rotated:] = self.rotate(q[..., -rotated:], False)
+        q *= self.temperatures(n)
         factor = self.get("rope.scaling.factor", 1.0) if self.get("rope.scaling.type") == "yarn" else 1.0
         scale = self.get("rope.scaling.attn_factor", 1.0) * (1 + self.get("rope.scaling.yarn_log_multiplier", 0.0) * np.log(factor))
         scores = np.einsum("ihd,jhd->hij", q, k) * scale**2 / np.sqrt(dim)
         share = softmax(np.where(np.arange(n)[:, None] < np.arange(n), -np.inf, scores))
         seen = np.einsum("hij,jhd->ihd", share, v).reshape(n, -1).astype(np.float32)
         return seen @ weight("output").T
+
+    def temperatures(self, n):
+        """What the queries of each position are multiplied by: 1 up to the length of the first training, or another one."""
+        usual = self.get("rope.scaling.original_context_length", 0) or self.get("context_length")
+        stretches = np.arange(n) // (self.get("attention.temperature_length", 0) or usual)
+        return (1 + self.get("attention.temperature_scale", 0.0) * np.log(1 + stretches))[:, None, None]
 
     def normed(self, x, name):
         """A norm, if the model has it."""
@@ -412,7 +419,7 @@ class Model:
                 return y if layer % 4 == 3 else norm(rotated(y), 1, self.eps) if self.get("expert_count") != 128 else rotated(y)
             return normed(rotated(y), role) if self.architecture.startswith("hunyuan") else rotated(normed(y, role))
 
-        q = turned(q, "attn_q_norm")
+        q = turned(q, "attn_q_norm") * self.temperatures(n)
         own = self.layers - self.get("attention.shared_kv_layers", 0)
         if layer < own:
             k = linear("attn_k", kv_heads)

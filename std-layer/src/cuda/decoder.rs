@@ -170,6 +170,8 @@ pub(crate) struct Heads<'a> {
     /// Cosines and sines, a row for each position, and which elements form pairs.
     pub(crate) angles: (View<'a, f32>, View<'a, f32>),
     pub(crate) rot_dim: usize,
+    /// Factors of the queries of each row.
+    pub(crate) temperatures: Option<View<'a, f32>>,
     pub(crate) pairing: RopePairing,
     pub(crate) heads: usize,
     /// Elements of a head; the cache has as many, or zeros behind them.
@@ -350,6 +352,7 @@ impl Ops {
             norm,
             cos: cos.address(),
             sin: sin.address(),
+            temperatures: rows.of_rows(self, "temperatures", how.temperatures)?,
             queries: how.queries.address(),
             keys,
             values,

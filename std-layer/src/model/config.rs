@@ -153,6 +153,24 @@ pub struct Shared {
     pub gated: bool,
 }
 
+/// A factor of the scores of attention that grows from one stretch of positions to the next: `1 + scale ln(1 + floor(position / length))`, with the query's position. (Llama 4's, and Mistral's since
+/// Ministral 3.)
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    /// How much it grows.
+    pub scale: f32,
+    /// Positions of a stretch, at least 1.
+    pub length: usize,
+}
+
+impl Temperature {
+    /// The factor of a query at this position.
+    pub fn factor(&self, position: usize) -> f32 {
+        let stretches = (position / self.length) as f64;
+        (1.0 + f64::from(self.scale) * stretches.ln_1p()) as f32
+    }
+}
+
 /// Heads of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvHeads {
@@ -258,8 +276,8 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
-    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Ministral's and Llama 4's scores have a factor that grows from
-    /// position to position behind it, which no backend computes.
+    /// The most positions that a text may have, if there is such a number: a cache refuses more. Decoders with embeddings of positions have no more, and Llama 4's layers
+    /// see chunks of positions behind it, which no backend computes.
     pub longest: Option<usize>,
     /// Whether a token sees those before it, and itself, alone. Otherwise it sees the whole text, which is one step.
     pub causal: bool,
@@ -295,6 +313,8 @@ pub struct Config {
     pub logit_scale: f32,
     /// Factor of the scores of attention; usually `1 / sqrt(head_dim)`, `head_dim` being [`LatentAttention::query`] where attention is latent.
     pub attention_scale: f32,
+    /// What scores of attention are multiplied by beside that, if it depends on positions.
+    pub temperature: Option<Temperature>,
     /// Cap of the scores of attention.
     pub attention_softcap: Option<f32>,
     /// Cap of the logits.

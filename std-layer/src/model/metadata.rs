@@ -10,6 +10,7 @@ use super::names::Naming;
 use super::source::{bad_tensor, numbers, Files};
 use super::{
     names, Architecture, Classifier, Config, Gate, Layer, LongFactors, ModelError, Norm, Pooling, Rope,
+    Temperature,
 };
 use crate::gguf::{Array, Tensor, Value};
 
@@ -466,10 +467,13 @@ impl Config {
         let state_eps = norm_eps as f32;
         let [embedding_scale, logit_scale, norm_eps] = meta.scales(family, [layers, hidden], norm_eps)?;
 
-        // Scores have a temperature, which is 1 where texts are no longer than those of the first training.
-        let temperature = meta.positive_or_none(".attention.temperature_scale")?;
+        // It is 1 where texts are no longer than those of the first training, unless a file says otherwise.
         let said = meta.size_or_none(".attention.temperature_length")?;
-        let longest = temperature.map(|_| above).or(family.longest).map(|usual| said.unwrap_or(usual));
+        let temperature = meta.positive_or_none(".attention.temperature_scale")?;
+        let temperature = temperature
+            .filter(|_| family.longest.is_none())
+            .map(|scale| Temperature { scale: scale as f32, length: said.unwrap_or(above).max(1) });
+        let longest = family.longest.map(|usual| said.unwrap_or(usual));
         // Of what a decoder continues, too, each position needs its row.
         let longest = longest.or((family.position_embeddings && !encoder).then_some(context));
 
@@ -510,6 +514,7 @@ impl Config {
             embedding_scale,
             logit_scale,
             attention_scale,
+            temperature,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
             alibi: by_distance.then_some(ALIBI),

@@ -37,6 +37,7 @@ mod weights;
 pub use architecture::{Architecture, Gate, Scoring};
 pub use config::{
     Classifier, Config, Experts, Groups, KvHeads, Layer, LongFactors, Norm, Pooling, Rope, Shared,
+    Temperature,
 };
 pub use decoder::{decode, embed};
 pub use error::ModelError;

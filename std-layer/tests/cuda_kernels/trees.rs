@@ -107,6 +107,7 @@ pub fn trials(trials: &mut Trials) {
         (Tiny { experts: Some((3, 3)), ..like("deepseek2") }, KvType::Bf16),
         (wide, KvType::F16),
         (like("gpt2"), KvType::F32),
+        (like("mistral3"), KvType::F32),
     ];
     for (tiny, kind) in some_of(all, 4) {
         let name = format!("model_trees_{}_heads_of_{}_{kind:?}", tiny.architecture, tiny.head_dim);

@@ -59,6 +59,10 @@ impl Tiny {
             "olmo" => set("attention.clamp_kqv", Value::F32(1.5)),
             _ => {}
         }
+        if self.is(&["mistral3", "mistral4"]) {
+            set("attention.temperature_scale", Value::F32(0.7));
+            set("rope.scaling.original_context_length", Value::U32(11));
+        }
         if self.deepseek() {
             set("leading_dense_block_count", Value::U32(1));
             set("expert_shared_count", Value::U32(if self.shared() > 0 { 2 } else { 0 }));

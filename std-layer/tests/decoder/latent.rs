@@ -1,6 +1,6 @@
 // Latent attention in f64, token by token: keys and values of each head are formed, and queries are not changed.
 
-use gllm_kernels_std::model::{Config, LatentAttention, LayerWeights};
+use gllm_kernels_std::model::{Config, LatentAttention, LayerWeights, Temperature};
 
 use super::{norm, rows, times};
 
@@ -9,6 +9,7 @@ pub struct Latent {
     of: LatentAttention,
     eps: f32,
     scale: f64,
+    temperature: Option<Temperature>,
     query: Vec<Vec<f64>>,
     second: Option<(Vec<f32>, Vec<Vec<f64>>)>,
     cached: Vec<Vec<f64>>,
@@ -28,6 +29,7 @@ impl Latent {
             of,
             eps: config.norm_eps,
             scale: config.attention_scale.into(),
+            temperature: config.temperature,
             query: rows(&weights.q),
             second: w.query.map(|query| (w.query_norm.clone().unwrap(), rows(&query))),
             cached: rows(&weights.k),
@@ -55,7 +57,11 @@ impl Latent {
             let key = (0..plain).map(key).chain(turned.iter().copied()).collect();
             before.push([key, times(values, &row)]);
             rotate(&mut q[plain..]);
-            let dot = |key: &[f64]| q.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * self.scale;
+            let by = self.temperature.map_or(1.0, |of| {
+                let stretches = (before.len() - 1) / of.length;
+                1.0 + f64::from(of.scale) * (1.0 + stretches as f64).ln()
+            });
+            let dot = |key: &[f64]| q.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * self.scale * by;
             let scores: Vec<f64> = before.iter().map(|[key, _]| dot(key)).collect();
             let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();

@@ -180,6 +180,10 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     x.chunks_mut(dim).for_each(|head| rotate(head, p));
                 }
             }
+            if let Some(of) = config.temperature {
+                let by = 1.0 + f64::from(of.scale) * ((p / of.length) as f64 + 1.0).ln();
+                q.iter_mut().for_each(|q| *q *= by);
+            }
             if let Some(of) = &w.v_norm {
                 v.chunks_mut(dim).for_each(|part| part.copy_from_slice(&norm(part, of, eps)));
             }

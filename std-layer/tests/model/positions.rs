@@ -72,15 +72,38 @@ fn positions_are_scaled_as_the_file_says() {
     assert_eq!(config(&draft).layer, [Layer::default(); 7]);
 }
 
-/// Where scores have a temperature, texts are no longer than those for which it is 1, and a cache refuses more.
+/// Scores have a temperature of 1 up to the length of the first training, or to another one that a file says; texts may be longer.
+#[test]
+fn temperatures_of_scores() {
+    for name in ["mistral3", "mistral4"] {
+        let mut draft = Draft::of(name);
+        let length = |draft: &Draft| config(draft).temperature.map(|of| (of.scale, of.length));
+        assert_eq!(length(&draft), None);
+        draft.set(&format!("{name}.attention.temperature_scale"), Value::F32(0.1));
+        assert_eq!(length(&draft), Some((0.1, 128)));
+        draft.set(&format!("{name}.rope.scaling.original_context_length"), Value::U32(40));
+        assert_eq!(length(&draft), Some((0.1, 40)));
+        assert_eq!((config(&draft).longest, config(&draft).context), (None, 128));
+        draft.set(&format!("{name}.attention.temperature_length"), Value::U32(30));
+        assert_eq!(length(&draft), Some((0.1, 30)));
+        let of = config(&draft).temperature.unwrap();
+        assert_eq!([0, 29].map(|position| of.factor(position)), [1.0; 2]);
+        for (position, stretches) in [(30, 1.0f64), (59, 1.0), (60, 2.0), (3_000_000, 100_000.0)] {
+            let want = 1.0 + 0.1 * (1.0 + stretches).ln();
+            assert!((f64::from(of.factor(position)) - want).abs() < 1e-6, "{position}");
+        }
+    }
+}
+
+/// Llama 4's layers see chunks of positions: texts end with the first one, and a cache refuses more.
 #[test]
 fn texts_that_are_too_long() {
-    let mut draft = Draft::of("mistral3");
-    assert_eq!((config(&draft).longest, config(&draft).context), (None, 128));
-    draft.set("mistral3.attention.temperature_scale", Value::F32(0.1));
-    assert_eq!(config(&draft).longest, Some(128));
-    draft.set("mistral3.rope.scaling.original_context_length", Value::U32(40));
+    let mut draft = Draft::of("llama4");
+    assert_eq!((config(&draft).longest, config(&draft).context), (Some(8191), 128));
+    draft.set("llama4.attention.temperature_length", Value::U32(40));
+    draft.set("llama4.attention.temperature_scale", Value::F32(0.1));
     assert_eq!((config(&draft).longest, config(&draft).context), (Some(40), 40));
+    assert_eq!(config(&draft).temperature, None);
     let bytes = draft.bytes();
     let model = Model::from_bytes(&bytes).unwrap();
     let options = Options { max_tokens: Some(100), ..Options::default() };

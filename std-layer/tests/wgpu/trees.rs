@@ -15,7 +15,7 @@ fn like(name: &'static str) -> Tiny {
     Tiny { layers: 2, ..Tiny::new(name, None) }
 }
 
-/// Windows that are smaller than trees are deep; sinks; heads that share no keys; linear biases; rows of positions; every type of cache. Trees are in one piece of attention and in
+/// Windows that are smaller than trees are deep; sinks; heads that share no keys; linear biases; rows of positions; temperatures of scores; every type of cache. Trees are in one piece of attention and in
 /// two, with many rows and with few, whose pieces are joined.
 #[test]
 fn drafts_are_the_cpus() {
@@ -29,6 +29,7 @@ fn drafts_are_the_cpus() {
         (like("llama"), KvType::F16, None),
         (Tiny { kv_heads: 4, ..like("llama") }, KvType::Bf16, None),
         (like("gpt2"), KvType::F32, None),
+        (like("mistral3"), KvType::F32, None),
     ];
     for (i, how) in all.into_iter().enumerate() {
         let many: (&[usize], &[usize]) = (&[14, 61, 250], &[7, 20, 3]);

@@ -312,11 +312,12 @@ impl Attention {
     }
 }
 
-/// Cosines and sines of each row of a step.
+/// Cosines and sines of each row of a step, and the temperature of its scores; no temperatures, if they are all 1.
 #[derive(Debug)]
 pub(super) struct Angles {
     pub(super) cos: Vec<f32>,
     pub(super) sin: Vec<f32>,
+    pub(super) temperatures: Vec<f32>,
 }
 
 impl Attention {
@@ -338,7 +339,6 @@ impl Attention {
             let (rows, at) = latent.cached;
             // SAFETY: the caller's contract.
             return unsafe {
-                let angles: [&[f32]; 2] = [&angles.cos, &angles.sin];
                 latent.prepare(&k, of.row..of.row + of.tokens, &of_layer.norm, (shape, angles, eps))?;
                 self.append_any(layer, of, (rows, at, None))
             };
@@ -386,6 +386,9 @@ impl Attention {
             }
             if !config.qk_norm_behind {
                 rotate(x)?;
+            }
+            if let Some(&temperature) = angles.temperatures.get(row) {
+                k.vec_scale_inplace(temperature, &mut x[..q])?;
             }
         }
         if !own_keys {

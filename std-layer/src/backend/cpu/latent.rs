@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use gllm_kernels_core::{KernelError, Kernels, Precision, RopeShape, KV_BLOCK};
 
+use super::attention::Angles;
 use super::rows::Rows;
 use super::shares::TokenRun;
 use crate::model::LatentAttention;
@@ -50,7 +51,7 @@ pub(super) struct Latent {
 }
 
 impl Latent {
-    /// Rotates the queries of tokens, and makes their cached rows, by a norm with this weight and by rotation.
+    /// Rotates the queries of tokens and multiplies them by their temperatures, and makes cached rows, by a norm with this weight and by rotation.
     ///
     /// # Safety
     /// The rows exist, and nobody else uses those of these tokens.
@@ -59,13 +60,13 @@ impl Latent {
         k: &Kernels<f32>,
         rows: Range<usize>,
         weight: &[f32],
-        (shape, [cos, sin], eps): (RopeShape, [&[f32]; 2], f32),
+        (shape, angles, eps): (RopeShape, &Angles, f32),
     ) -> Result<(), KernelError> {
         let LatentAttention { rank, plain, rotated, .. } = self.of;
         let shape = RopeShape { heads: 1, head_dim: rotated, ..shape };
         let (half, (cached, at)) = (rotated / 2, self.cached);
         for row in rows {
-            let [cos, sin] = [cos, sin].map(|a| &a[row * half..(row + 1) * half]);
+            let [cos, sin] = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
             // SAFETY: the caller's contract.
             let x = unsafe { &mut cached.row(row)[at..] };
             k.rms_norm_inplace(Some(weight), eps, &mut x[..rank])?;
@@ -74,10 +75,15 @@ impl Latent {
             let queries = unsafe { self.queries.row(row) }.chunks_exact_mut(self.of.query());
             for (head, q) in queries.take(self.heads).enumerate() {
                 k.rope_inplace(shape, cos, sin, &mut q[plain..])?;
+                let mut whole = q;
                 if let Some(to) = self.absorbed {
                     // SAFETY: the caller's contract.
                     let to = unsafe { &mut to.rows.row(row)[head * to.step..][..to.step] };
-                    to[rank..].copy_from_slice(&q[plain..]);
+                    to[rank..].copy_from_slice(&whole[plain..]);
+                    whole = to;
+                }
+                if let Some(&temperature) = angles.temperatures.get(row) {
+                    k.vec_scale_inplace(temperature, whole)?;
                 }
             }
         }

@@ -18,7 +18,7 @@ use super::shares::{BlockTokens, Heads, Shares, Sight, TokenRun};
 use super::team::LINE;
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
-use crate::model::{Gate, Norm, Pooling, Recurrence, Rule};
+use crate::model::{Gate, Norm, Pooling, Recurrence, Rule, Temperature};
 
 /// What a layer with latent attention has.
 type LatentMatrices = crate::backend::tensors::Latent<Vec<f32>, Vec<Arc<Matrix>>>;
@@ -136,6 +136,9 @@ impl<'a> Recorder<'a> {
             runs,
         });
         let positions = TokenRun::positions(&attention.runs);
+        let temperature = model.temperature.as_ref();
+        let of_rows =
+            |of: &Temperature| positions.iter().map(|&at| of.factor(at as usize)).collect::<Vec<_>>();
         let mut angles = Vec::with_capacity(model.ropes.len());
         for rope in &model.ropes {
             let n = rows * (rope.dims / 2);
@@ -143,7 +146,7 @@ impl<'a> Recorder<'a> {
             if n > 0 {
                 rope.freqs().table(RopePositions::Each(&positions), &mut cos, &mut sin)?;
             }
-            angles.push(Angles { cos, sin });
+            angles.push(Angles { cos, sin, temperatures: temperature.map_or(Vec::new(), of_rows) });
         }
         let room = |experts| Room::new(model, experts, rows, &mut kv.workspace);
         let experts = model.experts.map(room).transpose()?;

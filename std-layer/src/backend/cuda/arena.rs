@@ -35,8 +35,9 @@ pub(super) enum Place {
     /// What pieces of attention give, and all of them together.
     Partial,
     Mixed,
-    /// Of models with embeddings of positions: the position of each row.
+    /// Of models with embeddings of positions: the position of each row. Of those with temperatures of scores: that of each row.
     Positions,
+    Temperatures,
     /// What the residual stream grows by; in front of the first layer the rows of positions.
     Delta,
     /// Gates and what they are for.
@@ -72,6 +73,8 @@ pub(super) struct Memory<'a> {
     pub(super) table_len: usize,
     /// Cosines and sines for each of the model's ropes.
     pub(super) angles: &'a [[Buffer<f32>; 2]],
+    /// Temperatures of scores, and for how many positions each is, if the model has them.
+    pub(super) temperatures: Option<(View<'a, f32>, usize)>,
     pub(super) tokens: View<'a, u32>,
     pub(super) rows: StepRows<'a>,
     pub(super) outputs: View<'a, u32>,
@@ -141,6 +144,16 @@ impl<'a> Memory<'a> {
         len: usize,
     ) -> Result<View<'a, T>, CudaError> {
         Ok(self.part(layout, Place::Half, 0, len)?.into_view())
+    }
+
+    /// The temperature of each of `m` rows, if the model has them.
+    pub(super) fn temperatures_of_rows(
+        &self,
+        layout: &Layout<Place>,
+        m: usize,
+    ) -> Result<Option<View<'a, f32>>, CudaError> {
+        let of = self.temperatures.map(|_| self.floats(layout, Place::Temperatures, 0, m));
+        Ok(of.transpose()?.map(ViewMut::into_view))
     }
 
     /// Elements of the logits.

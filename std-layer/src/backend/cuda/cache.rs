@@ -19,7 +19,7 @@ use crate::cuda::{
     Stream, View,
 };
 use crate::model::{
-    CacheError, Config, KvHeads, PageCopy, Pages, PositionCopy, Recurrence, Rope, SequenceId,
+    CacheError, Config, KvHeads, PageCopy, Pages, PositionCopy, Recurrence, Rope, SequenceId, Temperature,
 };
 
 /// Keys and values of several sequences in the memory of a GPU, and the memory that steps need for their intermediate results.
@@ -159,16 +159,21 @@ impl Tables {
     }
 }
 
-/// Cosines and sines of each rope, for as many positions.
+/// Cosines and sines of each rope, for as many positions; and the temperatures of their scores, a number for each stretch of positions that share it.
 #[derive(Debug)]
 pub(super) struct Angles {
     ropes: Vec<Rope>,
     pub(super) tables: Vec<[Buffer<f32>; 2]>,
+    pub(super) temperatures: Option<(Temperature, Buffer<f32>)>,
     positions: usize,
 }
 
 impl Angles {
-    fn new(stream: &Stream, ropes: &[Rope], positions: usize) -> Result<Self, BackendError> {
+    fn new(
+        stream: &Stream,
+        (ropes, temperature): (&[Rope], Option<Temperature>),
+        positions: usize,
+    ) -> Result<Self, BackendError> {
         let numbers: Vec<u32> = (0..positions as u32).collect();
         let mut tables = Vec::with_capacity(ropes.len());
         for rope in ropes {
@@ -179,7 +184,15 @@ impl Angles {
             }
             tables.push([Buffer::from_slice(stream, &cos)?, Buffer::from_slice(stream, &sin)?]);
         }
-        Ok(Self { ropes: ropes.to_vec(), tables, positions })
+        let temperatures = match temperature {
+            Some(of) => {
+                let stretches = 0..positions.div_ceil(of.length);
+                let factors: Vec<f32> = stretches.map(|i| of.factor(i * of.length)).collect();
+                Some((of, Buffer::from_slice(stream, &factors)?))
+            }
+            None => None,
+        };
+        Ok(Self { ropes: ropes.to_vec(), tables, temperatures, positions })
     }
 }
 
@@ -337,7 +350,7 @@ impl CudaKvCache {
             group_of,
             layers,
             tables: Tables::new(context, all_groups, rows, len)?,
-            angles: Angles::new(&gpu.stream, &config.ropes, positions)?,
+            angles: Angles::new(&gpu.stream, (&config.ropes, config.temperature), positions)?,
             inputs: Inputs::new(&gpu.stream, rows)?,
             arena: Buffer::new(context, 0)?,
             activations: [None, None],
@@ -462,7 +475,9 @@ impl CudaKvCache {
         self.tables.update(stream, &self.pages, sequences)?;
         if room.positions > self.angles.positions {
             self.recorded.clear();
-            self.angles = Angles::new(stream, &self.angles.ropes, room.positions.next_power_of_two())?;
+            let temperature = self.angles.temperatures.as_ref().map(|of| of.0);
+            let of = (&self.angles.ropes[..], temperature);
+            self.angles = Angles::new(stream, of, room.positions.next_power_of_two())?;
         }
         if room.rows > self.inputs.rows {
             self.recorded.clear();

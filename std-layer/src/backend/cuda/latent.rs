@@ -51,7 +51,9 @@ impl<'a> Lowering<'a> {
         let queries = if of.query_rank.is_some() { Place::Queries } else { Place::Heads };
         let len = m * heads * of.query();
         self.size(Place::Turned, m * heads * of.rotated, 4);
-        let uses = [(Place::Heads, Access::Read), (queries, Access::Read), (Place::Turned, Access::Write)];
+        let mut uses =
+            vec![(Place::Heads, Access::Read), (queries, Access::Read), (Place::Turned, Access::Write)];
+        uses.extend(config.temperature.map(|_| (Place::Temperatures, Access::Read)));
         self.launch(&uses, |memory, layout, gpu| {
             let all = memory.floats(layout, Place::Heads, 0, m * width)?.into_view();
             let (from, stride) = product.member(1, m);
@@ -71,6 +73,7 @@ impl<'a> Lowering<'a> {
                 bound: None,
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,
+                temperatures: memory.temperatures_of_rows(layout, m)?,
                 pairing: rope.pairing,
                 step: of.query(),
                 heads,
@@ -101,19 +104,23 @@ impl<'a> Lowering<'a> {
         self.inputs = wanted.rows.unwrap_or(Place::Inputs);
         self.size(self.inputs, if wanted.rows.is_some() { heads * m * wanted.cols } else { 0 }, 4);
         self.size(Place::Half, if wanted.half.is_some() { heads * m * wanted.cols } else { 0 }, 2);
-        let uses = [
+        let mut uses = vec![
             (from, Access::Read),
             (Place::Routes, Access::Write),
             (self.inputs, Access::Write),
             (Place::Half, Access::Write),
         ];
+        // Queries have the temperatures of their scores.
+        let tempered = to == Place::Absorbed && self.weights.config.temperature.is_some();
+        uses.extend(tempered.then_some((Place::Temperatures, Access::Read)));
         self.launch(&uses, |memory, layout, gpu| {
             let table = memory.part(layout, Place::Routes, 0, len)?;
             gpu.ops.segments_of_heads(&gpu.stream, (heads, m, most), table)?;
             let x = memory.floats(layout, from, 0, rows * heads * step)?.into_view();
             let which = some.then_some(memory.outputs);
+            let factors = if tempered { memory.temperatures_of_rows(layout, m)? } else { None };
             let forms = memory.forms(layout, wanted, heads * m)?;
-            gpu.ops.decoder_rows(&gpu.stream, (x, which, None), Take::ToHeads { heads, step }, forms)
+            gpu.ops.decoder_rows(&gpu.stream, (x, which, factors), Take::ToHeads { heads, step }, forms)
         })?;
         self.size(to, heads * m * matrix.rows, 4);
         let spread = Spread { each: m, matrices: heads, single: false, cuts: vec![(most, 0..len)] };

@@ -30,7 +30,7 @@ impl<'a> Lowering<'a> {
                 (Numbers::Positions, Some(positions)) => positions,
                 (Numbers::Positions, None) => {
                     let place = || memory.part(layout, Place::Positions, 0, m);
-                    gpu.ops.decoder_positions(&gpu.stream, memory.rows, place()?)?;
+                    gpu.ops.decoder_positions(&gpu.stream, memory.rows, Some(place()?), None)?;
                     place()?.into_view()
                 }
             };
@@ -91,6 +91,20 @@ impl<'a> Lowering<'a> {
                 stays: false,
             };
             gpu.ops.decoder_norm(&gpu.stream, how, memory.forms(layout, Wanted::nothing(n), rows)?)
+        })
+    }
+
+    /// The temperatures of the scores of rows, if the model has them.
+    pub(super) fn temperatures(&mut self) -> Result<(), BackendError> {
+        if self.weights.config.temperature.is_none() {
+            return Ok(());
+        }
+        let m = self.m;
+        self.size(Place::Temperatures, m, 4);
+        self.launch(&[(Place::Temperatures, Access::Write)], |memory, layout, gpu| {
+            let to = memory.floats(layout, Place::Temperatures, 0, m)?;
+            let of_rows = memory.temperatures.map(|(table, each)| (table, each, to));
+            gpu.ops.decoder_positions(&gpu.stream, memory.rows, None, of_rows)
         })
     }
 

@@ -184,6 +184,7 @@ impl<P: Platform> GpuBackend<P> {
             tables: (0..groups).map(|group| tables.group(group).view()).collect(),
             table_len: tables.len,
             angles: &angles.tables,
+            temperatures: angles.temperatures.as_ref().map(|(of, factors)| (factors.view(), of.length)),
             tokens: inputs.tokens.range(0..n)?,
             rows: StepRows {
                 sequences: inputs.sequences.there.range(0..n)?,

@@ -374,6 +374,7 @@ impl Step for Lowering<'_> {
         let weights = self.weights;
         let hidden = weights.config.hidden;
         self.look_up((&weights.embedding, hidden), Numbers::Tokens, Place::Hidden)?;
+        self.temperatures()?;
         // The first norm adds what else a token's row has.
         self.bias = weights.token_type.as_ref();
         if let Some(table) = &weights.positions {
@@ -468,6 +469,7 @@ impl Step for Lowering<'_> {
         let (width, queries) = (Slot::Heads.width_in(config, layer), config.heads * head_room(dim));
         let norms = weights.tensors.head_norms(layer).map(Buffer::view);
         let mut uses = vec![(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
+        uses.extend(config.temperature.map(|_| (Place::Temperatures, Access::Read)));
         // Queries and keys that are normed as a whole, which are products of their own.
         let rows = [config.heads, count].map(|heads| heads * dim);
         let (whole, of_heads) = if config.qk_norm_whole { (norms, None) } else { (None, norms) };
@@ -505,6 +507,7 @@ impl Step for Lowering<'_> {
                 bound: config.attention_clamp,
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,
+                temperatures: memory.temperatures_of_rows(layout, m)?,
                 pairing: rope.pairing,
                 step: config.query_step(dim),
                 heads: config.heads,

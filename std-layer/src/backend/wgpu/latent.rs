@@ -4,7 +4,7 @@ use wgpu::Buffer;
 
 use super::shaders::{Shader, MAX_GEMV_ROWS};
 use super::shapes::Sight;
-use super::step::{no_room, Dispatch, Place, Recorder, NO_LOGITS};
+use super::step::{no_room, temperature_constants, Dispatch, Place, Recorder, NO_LOGITS};
 use super::weights::{OfExperts, PART};
 use crate::backend::tensors::Latent;
 use crate::backend::{BackendError, Linear, NormWeight, Slot};
@@ -45,6 +45,7 @@ impl<'a> Recorder<'a> {
         let [(products, stride), (queries, queries_stride)] = [self.slot(Slot::Heads)?, self.slot(queries)?];
         let [(absorbed, _), (plain, _)] = [self.slot(Slot::Absorbed)?, self.slot(Slot::Weighed)?];
         let (rope, group) = (config.layer[layer].rope, self.kv.group_of[layer]);
+        let [temperature, stretch] = temperature_constants(config);
         let arena = self.arena()?;
         let constants = [
             stride,
@@ -54,6 +55,8 @@ impl<'a> Recorder<'a> {
             arena.runs_at() as u32,
             arena.table_at(group) as u32,
             arena.table_len as u32,
+            temperature,
+            stretch,
             arena.sight_at() as u32,
         ];
         let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());

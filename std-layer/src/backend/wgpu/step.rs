@@ -9,7 +9,7 @@ use super::shapes::{HeadNorm, Sight};
 use super::weights::{Matrix, WgpuWeights, PART};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::model::{Gate, Norm, Pooling, Recurrence};
+use crate::model::{Config, Gate, Norm, Pooling, Recurrence, Temperature};
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
@@ -257,6 +257,12 @@ impl<'a> Recorder<'a> {
     }
 }
 
+/// How much temperatures of scores grow, none, and the positions that share one.
+pub(super) fn temperature_constants(config: &Config) -> [u32; 2] {
+    let of = config.temperature.unwrap_or(Temperature { scale: 0.0, length: usize::MAX });
+    [of.scale.to_bits(), of.length.min(u32::MAX as usize) as u32]
+}
+
 /// A step without the memory that is made for it before.
 pub(super) fn no_room() -> BackendError {
     BackendError::Unsupported("a step without room for its results".to_owned())
@@ -347,6 +353,7 @@ impl Step for Recorder<'_> {
                 groups: [2, self.rows, 1],
             })?;
         }
+        let [temperature, stretch] = temperature_constants(config);
         let arena = self.arena()?;
         let constants = [
             stride,
@@ -357,6 +364,8 @@ impl Step for Recorder<'_> {
             arena.table_len as u32,
             self.kv.group_pages[group] as u32,
             config.attention_clamp.unwrap_or_default().to_bits(),
+            temperature,
+            stretch,
             arena.sight_at() as u32,
         ];
         let keys_of = config.layer[layer].keys_of;

@@ -35,7 +35,11 @@ pub(super) struct PositionsArgs {
     pub(super) lengths: Address,
     pub(super) seen: Address,
     pub(super) positions: Address,
+    pub(super) temperatures: Address,
+    pub(super) table: Address,
     pub(super) rows: u32,
+    pub(super) each: u32,
+    pub(super) entries: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -64,6 +68,7 @@ pub(in crate::cuda) struct HeadsArgs {
     pub(in crate::cuda) norm: [Address; 3],
     pub(in crate::cuda) cos: Address,
     pub(in crate::cuda) sin: Address,
+    pub(in crate::cuda) temperatures: Address,
     pub(in crate::cuda) queries: Address,
     pub(in crate::cuda) keys: Address,
     pub(in crate::cuda) values: Address,

@@ -4,7 +4,7 @@ use gllm_kernels_core::ElementType;
 
 use super::args::{EmbeddingArgs, PositionsArgs};
 use super::StepRows;
-use crate::cuda::check::{area, rows, same_len, small};
+use crate::cuda::check::{area, bad, rows, same_len, small};
 use crate::cuda::error::CudaError;
 use crate::cuda::geometry;
 use crate::cuda::kernels::type_number;
@@ -40,22 +40,40 @@ impl Ops {
         unsafe { self.loader.launch(self.decoder("embed"), stream, geometry, &args) }
     }
 
-    /// The position of each row in its text.
+    /// The position of each row in its text, if that is wanted; and the temperature of its scores, if there is a table of factors, each for so many positions.
     pub(crate) fn decoder_positions(
         &self,
         stream: &Stream,
         rows: StepRows<'_>,
-        positions: ViewMut<'_, u32>,
+        positions: Option<ViewMut<'_, u32>>,
+        temperatures: Option<(View<'_, f32>, usize, ViewMut<'_, f32>)>,
     ) -> Result<(), CudaError> {
         let m = rows.lengths.len();
-        same_len("positions", positions.len(), m)?;
         self.here(rows.lengths.context())?;
-        self.here(positions.context())?;
+        if let Some(positions) = &positions {
+            same_len("positions", positions.len(), m)?;
+            self.here(positions.context())?;
+        }
+        let (mut table, mut to, mut each, mut entries) = (0, 0, 1, 0);
+        if let Some((factors, of, temperatures)) = temperatures {
+            same_len("temperatures", temperatures.len(), m)?;
+            self.here(factors.context())?;
+            self.here(temperatures.context())?;
+            if of == 0 {
+                return Err(bad("temperatures", "factors of one position at least"));
+            }
+            (table, to) = (factors.address(), temperatures.address());
+            (each, entries) = (small("positions", of)?, small("factors", factors.len())?);
+        }
         let args = PositionsArgs {
             lengths: rows.lengths.address(),
             seen: rows.of_rows(self, "seen", rows.seen)?,
-            positions: positions.address(),
+            positions: positions.map_or(0, |positions| positions.address()),
+            temperatures: to,
+            table,
             rows: small("rows", m)?,
+            each,
+            entries,
         };
         // SAFETY: the arguments were checked.
         unsafe { self.loader.launch(self.decoder("positions"), stream, geometry::threads(m), &args) }

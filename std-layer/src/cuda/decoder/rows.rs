@@ -21,7 +21,7 @@ pub(crate) enum Take {
 }
 
 impl Ops {
-    /// Rows as they are, or those that `rows` names, each times its factor, if there are `factors`; as `take` says.
+    /// Rows as they are, or those that `rows` names, as `take` says; each times its factor, if there are `factors`, or that of the row whose heads are taken.
     pub(crate) fn decoder_rows(
         &self,
         stream: &Stream,
@@ -50,7 +50,7 @@ impl Ops {
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         let m = rows.map_or(all, |rows| rows.len()) * heads.max(1);
         if let Some(factors) = factors {
-            check::same_len("factors", factors.len(), m)?;
+            check::same_len("factors", factors.len(), m / heads.max(1))?;
             self.here(factors.context())?;
         }
         let geometry = geometry::fours(m, cols);

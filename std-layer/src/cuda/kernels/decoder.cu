@@ -23,14 +23,20 @@ struct PositionsArgs {
     // Of each row its sequence's tokens up to its own, and which of them it sees, as in DecodeArgs.
     const u32* lengths;
     const u64* seen;
+    // Where positions go, and temperatures of scores: of each so many positions the factor that the table has; of others none.
     u32* positions;
-    u32 rows;
+    f32* temperatures;
+    const f32* table;
+    u32 rows, each, entries;
 };
 
-// The position of each row in its text; of a row without tokens 0.
+// The position of each row in its text, and the temperature of its scores, if they are wanted; the position of a row without tokens is 0.
 KERNEL(decoder_positions, PositionsArgs, 256) {
     const u32 row = block_x() * threads() + thread();
-    if (row < a.rows) a.positions[row] = a.lengths[row] ? path_length(a.seen, row, a.lengths[row]) - 1 : 0;
+    if (row >= a.rows) return;
+    const u32 position = a.lengths[row] ? path_length(a.seen, row, a.lengths[row]) - 1 : 0;
+    if (a.positions) a.positions[row] = position;
+    if (a.temperatures) a.temperatures[row] = position / a.each < a.entries ? a.table[position / a.each] : from_bits(0x7fc00000);
 }
 
 // Adds four neighbouring numbers of a row, if there is one.
@@ -140,6 +146,8 @@ struct HeadsArgs {
     // Tables of angles, a row for each position.
     const f32* cos;
     const f32* sin;
+    // Factors of the queries of each row, if there are any.
+    const f32* temperatures;
     f32* queries;
     void* keys;
     void* values;
@@ -236,6 +244,7 @@ template <u32 EACH> DEVICE void heads_of_rows(const HeadsArgs& a) {
 #pragma unroll
     for (u32 k = 0; k < EACH; k++)
         if (lane() + WARP * k < a.dim) room[lane() + WARP * k] = a.behind ? v[k] * w[k] : v[k];
+    const f32 by_temperature = kind == 0 && a.temperatures ? a.temperatures[row] : 1;
     // A key or value without a page goes nowhere.
     if (kind > 0 && page >= a.pages) return;
     const u64 of_page = static_cast<u64>(head) * a.page_tokens + place % a.page_tokens;
@@ -246,7 +255,7 @@ template <u32 EACH> DEVICE void heads_of_rows(const HeadsArgs& a) {
         void* cache = kind == 1 ? a.keys : a.values;
         if (kind > 0 && a.type == TYPE_Q8_0) store_q8(a, cache, page, of_page, i, y);
         else if (i >= a.room) continue;
-        else if (kind == 0) a.queries[(static_cast<u64>(row) * a.heads + head) * a.room + i] = y;
+        else if (kind == 0) a.queries[(static_cast<u64>(row) * a.heads + head) * a.room + i] = y * by_temperature;
         else store_as(cache, at + i, y, a.type);
     }
 }
@@ -263,18 +272,19 @@ KERNEL_EARLY(decoder_latent, HeadsArgs, 256) {
     u32 page = a.pages;
     if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
     wait_for_inputs();
-    const auto rotate = [&](const f32* x, f32* to, u32 first, u32 step) {
+    const auto rotate = [&](const f32* x, f32* to, u32 first, u32 step, f32 factor) {
         for (u32 pair = first; pair < a.half; pair += step) {
             const u32 one = a.adjacent ? 2 * pair : pair, other = a.adjacent ? one + 1 : pair + a.half;
             const u64 at = static_cast<u64>(position) * a.half + pair;
             const bool known = position < a.angles;
             const f32 c = known ? a.cos[at] : from_bits(0x7fc00000), s = known ? a.sin[at] : from_bits(0x7fc00000), u = x[one], v = x[other];
-            to[one] = fmaf(-v, s, u * c), to[other] = fmaf(u, s, v * c);
+            to[one] = fmaf(-v, s, u * c) * factor, to[other] = fmaf(u, s, v * c) * factor;
         }
     };
     if (block_y() > 0) {
         const u32 head = (block_y() - 1) * (threads() / WARP) + warp();
-        if (head < a.heads) rotate(a.x[0] + static_cast<u64>(row) * a.stride[0] + head * a.step, a.queries + (static_cast<u64>(head) * grid_x() + row) * turns, lane(), WARP);
+        const f32 factor = a.temperatures ? a.temperatures[row] : 1;
+        if (head < a.heads) rotate(a.x[0] + static_cast<u64>(row) * a.stride[0] + head * a.step, a.queries + (static_cast<u64>(head) * grid_x() + row) * turns, lane(), WARP, factor);
         return;
     }
     const f32* x = a.x[1] + static_cast<u64>(row) * a.stride[1];
@@ -282,7 +292,7 @@ KERNEL_EARLY(decoder_latent, HeadsArgs, 256) {
     for (u32 i = thread(); i < rank; i += threads()) square = fmaf(x[i], x[i], square);
     const f32 by = 1 / sqrtf(block_reduce<Add>(square, room) / static_cast<f32>(rank) + a.eps);
     for (u32 i = thread(); i < rank; i += threads()) y[i] = x[i] * by * a.norm[1][i];
-    rotate(x + rank, y + rank, thread(), threads());
+    rotate(x + rank, y + rank, thread(), threads(), 1);
     for (u32 i = a.dim + thread(); i < div_up(a.room, WARP) * WARP; i += threads()) y[i] = 0;
     sync_block();
     // What has no page goes nowhere.
@@ -431,7 +441,7 @@ KERNEL(decoder_gate, GateArgs, 256) {
 
 struct RowsArgs {
     const f32* x;
-    // Which rows; all of them, in order, without. Each may be multiplied by a factor.
+    // Which rows; all of them, in order, without. Each may be multiplied by a factor, that of its number among those that are written, or of the row that it is part of.
     const u32* rows;
     const f32* factors;
     Forms out;
@@ -451,7 +461,7 @@ KERNEL(decoder_rows, RowsArgs, 256) {
             for (u32 i = 0; i < 4; i++) v[i] = x[static_cast<u64>((at + i) / a.dim) * a.room + (at + i) % a.dim];
         else if (at < a.out.cols) load_pack(v, x + at);
         if (a.factors)
-            for (u32 i = 0; i < 4; i++) v[i] *= a.factors[block_x()];
+            for (u32 i = 0; i < 4; i++) v[i] *= a.factors[number];
         put4(a.out, block_x(), at, v);
     });
 }

@@ -12,6 +12,9 @@ struct Heads {
     pages: u32,
     // What a number is at most, and its negative at least.
     bound: f32,
+    // Of the temperature of scores: how much it grows, and the positions that share it.
+    temperature: f32,
+    stretch: u32,
 //#if PATH
     sight_at: u32,
 //#endif
@@ -133,8 +136,9 @@ fn main(
     workgroupBarrier();
 //#endif
     if (head < HEADS) {
+        let by = 1.0 + a.temperature * log(f32(1u + position / a.stretch));
         for (var i = thread; i < DIM; i += THREADS) {
-            heads[start + i] = v[i];
+            heads[start + i] = v[i] * by;
         }
         return;
     }

@@ -10,6 +10,9 @@ struct Latent {
     runs_at: u32,
     table_at: u32,
     table_len: u32,
+    // Of the temperature of scores: how much it grows, and the positions that share it.
+    temperature: f32,
+    stretch: u32,
 //#if PATH
     sight_at: u32,
 //#endif
@@ -66,15 +69,16 @@ fn main(
     if (head < HEADS) {
         let begin = row * a.queries_stride + head * (PLAIN + TURNS);
         let to = row * HEADS + head;
+        let by = 1.0 + a.temperature * log(f32(1u + position / a.stretch));
         for (var i = thread; i < PLAIN_STEP; i += THREADS) {
-            plain[to * PLAIN_STEP + i] = select(0.0, queries[begin + min(i, PLAIN - 1u)], i < PLAIN);
+            plain[to * PLAIN_STEP + i] = select(0.0, queries[begin + min(i, PLAIN - 1u)] * by, i < PLAIN);
         }
         for (var i = thread; i < TURNS / 2u; i += THREADS) {
             let two = pair_of(i);
             let at = begin + PLAIN;
             let p = turned(vec2<f32>(queries[at + two.x], queries[at + two.y]), angles[position * (TURNS / 2u) + i]);
-            absorbed[to * DIM + RANK + two.x] = p.x;
-            absorbed[to * DIM + RANK + two.y] = p.y;
+            absorbed[to * DIM + RANK + two.x] = p.x * by;
+            absorbed[to * DIM + RANK + two.y] = p.y * by;
         }
         return;
     }
