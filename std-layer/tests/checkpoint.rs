@@ -93,6 +93,7 @@ fn all() -> Vec<Tiny> {
         "xverse",
         "orion",
         "olmo",
+        "mistral3",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [

@@ -9,7 +9,8 @@ use super::tiny::Tiny;
 use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
-const REORDERED: [&str; 11] = [
+const REORDERED: [&str; 12] = [
+    "mistral3",
     "llama",
     "smollm3",
     "granite",
@@ -388,6 +389,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("gptneox", _) => "gpt_neox",
         ("phi2", _) => "phi",
         ("llama4", _) => "llama4_text",
+        ("mistral3", _) => "ministral3",
         ("modern-bert", _) => "modernbert",
         ("starcoder", _) => "gpt_bigcode",
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",

@@ -216,6 +216,10 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
+        "mistral3" | "mistral4" => json.replace(
+            r#""rope_scaling":null"#,
+            r#""rope_parameters":{"rope_type":"default","original_max_position_embeddings":11,"llama_4_scaling_beta":0.7}"#,
+        ),
         "qwen" => json
             .replace(r#""intermediate_size":96"#, r#""intermediate_size":192"#)
             .replace("rope_theta", "rotary_emb_base")

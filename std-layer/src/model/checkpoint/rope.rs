@@ -96,6 +96,8 @@ impl Source<'_> {
         self.rotated(architecture, layers, &parameters)?;
         if let Some(beta) = Self::number(&parameters, "llama_4_scaling_beta")? {
             self.set("attention.temperature_scale", Value::F32(beta as f32))?;
+            let length = Self::number(&parameters, "original_max_position_embeddings")?.unwrap_or(context);
+            self.set("attention.temperature_length", Value::U32(length as u32))?;
         }
         // Images have positions of three dimensions; those of texts are the same in all of them.
         let usual = |kind: &&Json| match kind.as_str() {
