@@ -210,6 +210,7 @@ pub struct Layer {
 /// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms; at most attention_clamp, at least its negative
 /// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole; behind the next line if qk_norm_behind
 /// q, k    = rope(q), rope(k)                       v = norm of each head without weights, if value_norm
+/// q       = t q                                    if there is a temperature: its factor t
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
 /// a       = output(s v)                            plus a bias if attention_output_bias;  output(s v * sigmoid(gates)) if attention_gates
 ///                                                  then norm(a) if post_norms;  x = x + a
