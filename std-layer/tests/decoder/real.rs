@@ -18,7 +18,12 @@ fn small_models_are_the_references() {
         let far = |(want, &got): (&f64, &f32)| (want - f64::from(got)).abs();
         let worst = want.iter().zip(&got).map(far).fold(0.0, f64::max);
         // What the first tokens read from a state is in proportion to products of queries and keys, which may be near 0; then a norm makes rounding errors larger.
-        let most = if model.config().recurrence.is_some() { 5e-5 } else { 1e-5 };
+        // Latent attention has two products more behind each other, those with matrices of heads: 1.06e-5 on Arm.
+        let most = match (model.config().recurrence.is_some(), model.config().latent_attention.is_some()) {
+            (true, _) => 5e-5,
+            (_, true) => 1.5e-5,
+            _ => 1e-5,
+        };
         assert!(worst < most, "{name}: off by {worst}");
         assert_eq!(score.is_some(), model.config().classifier.is_some(), "{name}");
         if let Some(want) = score {

@@ -8,7 +8,7 @@ use crate::backend::wgpu::device::Gpu;
 use crate::backend::wgpu::shaders::Shader;
 use crate::backend::wgpu::shapes::{CacheShape, HeadNorm, Sight};
 use crate::backend::KvType;
-use crate::model::Tree;
+use crate::model::{Temperature, Tree};
 
 struct Case {
     heads: usize,
@@ -108,9 +108,10 @@ fn attention_over_pages() {
 /// A case, with or without what models may lack.
 fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what: &str) {
     let With { norm, gates, sinks: has_sinks, slopes: has_slopes, sight } = with;
-    // With biases come bounds, which some numbers are beyond.
+    // With biases come bounds, which some numbers are beyond, and temperatures.
     let (bias, bounded, drafts) = (norm, norm, sight == Sight::Path);
     const BOUND: f32 = 1.5;
+    let temperature = Temperature { scale: if norm { 0.3 } else { 0.0 }, length: 5 };
     let &Case { heads, kv_heads, dim, rotated, adjacent, page, window, softcap, positions } = case;
     let shape = CacheShape {
         kind,
@@ -191,7 +192,8 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
     buffers.extend(bias.then_some((5, &on[1])));
     buffers.extend(norm.then_some((6, &on[2])));
     let constants = [&[stride as u32, eps.to_bits(), half as u32][..], &pages_at];
-    let constants = [&constants.concat()[..], &[BOUND.to_bits(), sight_at]].concat();
+    let behind = [BOUND.to_bits(), temperature.scale.to_bits(), temperature.length as u32, sight_at];
+    let constants = [&constants.concat()[..], &behind].concat();
     let norms = norm.then(HeadNorm::default);
     let shader = Shader::Heads { shape, bias, bounded, norm: norms, pairing, drafts };
     let groups = [heads + 2 * kv_heads, positions, 1];
@@ -218,6 +220,9 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, with: With, bound: f64, what:
             let (p, q) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
             let [c, s] = [0, 1].map(|k| f64::from(angles[2 * (places[row] * half + i) + k]));
             (v[p], v[q]) = (v[p] * c - v[q] * s, v[p] * s + v[q] * c);
+        }
+        if head < heads {
+            v.iter_mut().for_each(|v| *v *= f64::from(temperature.factor(places[row])));
         }
         v
     };
