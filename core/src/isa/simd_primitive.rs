@@ -1,8 +1,8 @@
 //! Layer 1: one table for each instruction set, with 22 operations for each storage type.
 
-/// Implements [`Vector`](crate::vector::Vector) (17 operations on registers) and, for each storage type,
-/// [`Prim`](crate::vector::Prim) (5 operations on memory). Neither trait has default methods, so a table with a missing row
-/// does not compile.
+/// Implements [`Arithmetic`](crate::vector::Arithmetic) (13 operations that treat every lane alike), [`Vector`](crate::vector::Vector)
+/// (4 operations across lanes) and, for each storage type, [`Prim`](crate::vector::Prim) (5 operations on memory). None of these
+/// traits has default methods, so a table with a missing row does not compile.
 macro_rules! simd_primitive {
     (
         isa: $isa:ident,
@@ -21,7 +21,7 @@ macro_rules! simd_primitive {
             max($max_a:ident, $max_b:ident) => $max:expr,
             copysign($cs_m:ident, $cs_s:ident) => $copysign:expr,
             round($round_a:ident) => $round:expr,
-            scale2($sc_a:ident, $sc_n:ident) => $scale2:expr,
+            scale2($sc_a:ident, $sc_p:ident) => $scale2:expr,
             select_lt($sl_a:ident, $sl_b:ident, $sl_x:ident, $sl_y:ident) => $select_lt:expr,
             reduce_sum($rs_a:ident) => $reduce_sum:expr,
             reduce_max($rm_a:ident) => $reduce_max:expr,
@@ -43,10 +43,8 @@ macro_rules! simd_primitive {
         // Portable rows need no `unsafe` block.
         #[allow(unused_unsafe, clippy::undocumented_unsafe_blocks)]
         const _: () = {
-            unsafe impl crate::vector::Vector for $isa {
+            unsafe impl crate::vector::Arithmetic for $isa {
                 type V = $v;
-                const LANES: usize = $lanes;
-                const STREAMS: bool = $streams;
                 #[inline(always)]
                 unsafe fn splat($splat_x: f32) -> $v { unsafe { $splat } }
                 #[inline(always)]
@@ -70,11 +68,15 @@ macro_rules! simd_primitive {
                 #[inline(always)]
                 unsafe fn round($round_a: $v) -> $v { unsafe { $round } }
                 #[inline(always)]
-                unsafe fn scale2($sc_a: $v, $sc_n: $v) -> $v { unsafe { $scale2 } }
+                unsafe fn scale2($sc_a: $v, $sc_p: $v) -> $v { unsafe { $scale2 } }
                 #[inline(always)]
                 unsafe fn select_lt($sl_a: $v, $sl_b: $v, $sl_x: $v, $sl_y: $v) -> $v {
                     unsafe { $select_lt }
                 }
+            }
+            unsafe impl crate::vector::Vector for $isa {
+                const LANES: usize = $lanes;
+                const STREAMS: bool = $streams;
                 #[inline(always)]
                 unsafe fn reduce_sum($rs_a: $v) -> f32 { unsafe { $reduce_sum } }
                 #[inline(always)]

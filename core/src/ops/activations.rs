@@ -6,6 +6,8 @@ use crate::arrays::{from_fn, Each};
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
+use crate::ops::engine::Join;
+use crate::ops::round;
 use crate::quant::packed::{Packing, Scales, GROUPS, STEPS, STEP_COLS, UNIT_COLS};
 use crate::quant::steps::{starts, UNSIGNED};
 pub(crate) use crate::quant::steps::{Coarse, Fine, FineOrCoarse, Step};
@@ -131,9 +133,6 @@ pub struct ActivationArgs<E> {
     pub(crate) dst: *mut u8,
 }
 
-/// Magnitudes below which a group counts as zeros: the reciprocal of its scale would overflow.
-const TINY: f32 = 1.0e-36;
-
 /// Keeps rows in f32.
 ///
 /// # Safety
@@ -212,9 +211,8 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
                         zeros.as_ptr()
                     }
                 };
-                for (s, out) in steps.iter_mut().enumerate() {
-                    step::<E, P>(columns(s), factors, out);
-                }
+                let out = steps.as_mut_ptr();
+                round::steps::<E, P>(STEPS, columns, factors, |s| out.wrapping_add(s));
                 if UNITS && packing.block == UNIT_COLS {
                     coarse::<E, P>(steps, packing, columns, &mut (*to_units.add(u)).coarse);
                 } else if UNITS {
@@ -222,80 +220,6 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
                 }
             }
         }
-    }
-}
-
-/// The scale of 32 numbers, which is 1/127 of their largest magnitude, and its reciprocal, with which they are multiplied before
-/// rounding. If a number is not finite these are NaN and 0; if all are tiny, both are 0.
-///
-/// # Safety
-/// They exist; the instruction set.
-#[inline(always)]
-pub(crate) unsafe fn scale_of<E: Element, P: Prim<E> + Prim<f32>>(x: *const E) -> (f32, f32) {
-    // SAFETY: every vector is a whole one of 32 elements.
-    unsafe {
-        let (zero, mut largest, mut odd) = (P::splat(0.0), P::splat(0.0), P::splat(0.0));
-        for i in (0..STEP_COLS).step_by(P::LANES) {
-            let x = <P as Prim<E>>::load(x.add(i));
-            largest = P::max(largest, P::max(x, P::sub(zero, x)));
-            // NaN if an element is NaN or infinite.
-            odd = P::fma(x, zero, odd);
-        }
-        let (largest, odd) = (P::reduce_max(largest), P::reduce_sum(odd));
-        if odd.is_nan() {
-            (f32::NAN, 0.0)
-        } else if largest < TINY {
-            (0.0, 0.0)
-        } else {
-            (largest / 127.0, 127.0 / largest)
-        }
-    }
-}
-
-/// Quantises 32 activations.
-///
-/// # Safety
-/// They exist; the instruction set.
-#[inline(always)]
-pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2], out: &mut Step) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let (scale, by) = scale_of::<E, P>(x);
-        let (q, [first, second]) = nearest::<E, P>(x, by);
-        let [unit, offset_unit] = units;
-        let all = [first, second, first + second];
-        *out = Step {
-            q,
-            sums: all.each(|n| -n.to_int_unchecked::<i32>()),
-            scale: scale * unit,
-            offsets: all.each(|n| n * scale * offset_unit),
-            _pad: 0.0,
-        };
-    }
-}
-
-/// 32 activations times `by`, rounded to integers of at most 127 in magnitude, and the sums of both halves.
-///
-/// # Safety
-/// They exist; products are at most 127, or `by` is 0; the instruction set.
-#[inline(always)]
-pub(crate) unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(
-    x: *const E,
-    by: f32,
-) -> ([i8; STEP_COLS], [f32; 2]) {
-    // SAFETY: every vector is a whole one of 32 elements.
-    unsafe {
-        let (zero, by, mut rounded) = (P::splat(0.0), P::splat(by), [0f32; STEP_COLS]);
-        let mut sums = [zero; 2];
-        for i in (0..STEP_COLS).step_by(P::LANES) {
-            // Numbers that are not finite become 0, too.
-            let v = P::round(P::mul(<P as Prim<E>>::load(x.add(i)), by));
-            let v = P::select_lt(zero, by, v, zero);
-            let sum = &mut sums[usize::from(i >= STEP_COLS / 2)];
-            *sum = P::add(*sum, v);
-            <P as Prim<f32>>::store(rounded.as_mut_ptr().add(i), v);
-        }
-        (rounded.each(|x| x.to_int_unchecked::<i32>() as i8), sums.each(|sum| P::reduce_sum(sum)))
     }
 }
 
@@ -313,17 +237,24 @@ unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
     let larger = |a: f32, b: f32| if b > a || b.is_nan() { b } else { a };
     let scale = steps.iter().fold(0.0, |scale, step| larger(scale, step.scale)) / packing.unit;
     let by = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-    let mut sums = [0f32; GROUPS];
+    // SAFETY: the instruction set.
+    let mut halves = unsafe { [[P::splat(0.0); STEPS]; 2] };
     for (s, q) in out.q.iter_mut().enumerate() {
         // SAFETY: the caller's contract; where one activation is not finite, `by` is 0.
-        let (integers, [first, second]) = unsafe { nearest::<E, P>(columns(s), by) };
+        let (integers, sums) = unsafe { round::nearest::<E, P>(columns(s), by) };
         *q = integers;
-        if packing.group == STEP_COLS {
-            sums[s % GROUPS] = first + second;
-        } else {
-            [sums[2 * s % GROUPS], sums[(2 * s + 1) % GROUPS]] = [first, second];
+        for (half, sum) in halves.iter_mut().zip(sums) {
+            half[s % STEPS] = sum;
         }
     }
+    // SAFETY: the instruction set.
+    let [first, second] =
+        unsafe { [round::totals::<P>(halves[0], Join::Sum), round::totals::<P>(halves[1], Join::Sum)] };
+    let sums: [f32; GROUPS] = from_fn(|g| match packing.group {
+        STEP_COLS if g < STEPS => first[g] + second[g],
+        STEP_COLS => 0.0,
+        _ => [first, second][g % 2][g / 2 % STEPS],
+    });
     // A sum of at most 32 signed bytes fits 16 bits.
     out.sums = sums.each(|sum| sum as i16);
     out.scale = scale;

@@ -2,7 +2,7 @@
 
 use crate::element::Element;
 use crate::ops::engine::{fold, map, Access, Fold, Function, Join};
-use crate::vector::{Prim, Vector};
+use crate::vector::{Arithmetic, Prim, Vector};
 
 #[derive(Clone, Copy)]
 struct Sum;
@@ -44,7 +44,7 @@ macro_rules! binary {
         struct $name;
         impl Function<2> for $name {
             #[inline(always)]
-            unsafe fn eval<P: Vector>(self, [x, y]: [P::V; 2]) -> P::V {
+            unsafe fn eval<P: Arithmetic>(self, [x, y]: [P::V; 2]) -> P::V {
                 // SAFETY: the caller vouches for the instruction set.
                 unsafe { P::$f(x, y) }
             }
@@ -57,7 +57,7 @@ binary! { Add = add; Mul = mul; }
 struct Scale(f32);
 impl Function<1> for Scale {
     #[inline(always)]
-    unsafe fn eval<P: Vector>(self, [x]: [P::V; 1]) -> P::V {
+    unsafe fn eval<P: Arithmetic>(self, [x]: [P::V; 1]) -> P::V {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { P::mul(P::splat(self.0), x) }
     }
@@ -67,7 +67,7 @@ impl Function<1> for Scale {
 struct Axpy(f32);
 impl Function<2> for Axpy {
     #[inline(always)]
-    unsafe fn eval<P: Vector>(self, [x, y]: [P::V; 2]) -> P::V {
+    unsafe fn eval<P: Arithmetic>(self, [x, y]: [P::V; 2]) -> P::V {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { P::fma(P::splat(self.0), x, y) }
     }

@@ -1,5 +1,6 @@
 //! A short causal convolution of each channel.
 
+use crate::ops::abreast::Abreast;
 use crate::ops::math;
 use crate::vector::Prim;
 use crate::view::MatRef;
@@ -83,12 +84,7 @@ impl CausalConvArgs {
                     };
                 }
             }
-            let mut outputs = sums;
-            if self.silu {
-                for output in &mut outputs {
-                    *output = math::silu::<P>(*output);
-                }
-            }
+            let outputs = if self.silu { math::silu::<Abreast<P, N>>(sums) } else { sums };
             for (i, &output) in outputs.iter().enumerate() {
                 let y = self.y.0.add(t * self.y.1 + c + i * P::LANES);
                 if FULL {

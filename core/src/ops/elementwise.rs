@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use crate::element::Element;
 use crate::ops::engine::{map, Access, Function};
 use crate::ops::{math, short};
-use crate::vector::{Prim, Vector};
+use crate::vector::{Arithmetic, Prim};
 
 /// Whether results are rounded to 16 bits, so that the functions of [`short`] are exact enough.
 const fn narrow<E>() -> bool {
@@ -39,7 +39,7 @@ unsafe fn deep<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize>(
 struct Relu;
 impl Function<1> for Relu {
     #[inline(always)]
-    unsafe fn eval<P: Vector>(self, [x]: [P::V; 1]) -> P::V {
+    unsafe fn eval<P: Arithmetic>(self, [x]: [P::V; 1]) -> P::V {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { P::max(x, P::splat(0.0)) }
     }
@@ -63,7 +63,7 @@ macro_rules! activation {
             struct $ty<E>(PhantomData<E>);
             impl<E: Element> Function<1> for $ty<E> {
                 #[inline(always)]
-                unsafe fn eval<P: Vector>(self, [x]: [P::V; 1]) -> P::V {
+                unsafe fn eval<P: Arithmetic>(self, [x]: [P::V; 1]) -> P::V {
                     // SAFETY: the caller vouches for the instruction set.
                     unsafe {
                         if const { narrow::<E>() } {
@@ -104,7 +104,7 @@ macro_rules! gated {
             struct $ty<E>(PhantomData<E>);
             impl<E: Element> Function<2> for $ty<E> {
                 #[inline(always)]
-                unsafe fn eval<P: Vector>(self, [gate, up]: [P::V; 2]) -> P::V {
+                unsafe fn eval<P: Arithmetic>(self, [gate, up]: [P::V; 2]) -> P::V {
                     // SAFETY: the caller vouches for the instruction set.
                     unsafe { P::mul($activation(PhantomData::<E>).eval::<P>([gate]), up) }
                 }

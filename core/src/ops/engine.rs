@@ -6,9 +6,11 @@
 //! [`Prefetcher`](crate::Prefetcher). Second, a store that bypasses the cache saves reading the line that it overwrites, which
 //! is a third of the memory traffic of a copy.
 
+use crate::arrays::from_fn;
 use crate::element::Element;
 use crate::isa::machine::{fence, LINE, PAGE};
-use crate::vector::{Prim, Vector};
+use crate::ops::abreast::Abreast;
+use crate::vector::{Arithmetic, Prim, Vector};
 
 /// How operands are walked and stored.
 #[derive(Clone, Copy)]
@@ -21,6 +23,9 @@ pub(crate) struct Access {
 
 /// Operands of this many bytes or more are walked several pages side by side. Smaller ones are in L2.
 const SIDE_BY_SIDE_BYTES: usize = 1 << 20;
+
+/// Vectors whose functions are computed abreast. With more their chains would need more registers than there are.
+const CHAINS: usize = 4;
 
 /// One operation on consecutive elements, told where it stands.
 pub(crate) trait Sweep {
@@ -140,7 +145,7 @@ pub(crate) trait Function<const ARITY: usize>: Copy {
     ///
     /// # Safety
     /// `P`'s instruction set must be present.
-    unsafe fn eval<P: Vector>(self, x: [P::V; ARITY]) -> P::V;
+    unsafe fn eval<P: Arithmetic>(self, x: [P::V; ARITY]) -> P::V;
 }
 
 struct Map<E, F, P, const ARITY: usize, const STREAM: bool> {
@@ -175,15 +180,17 @@ impl<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize, const STREA
     unsafe fn block<const K: usize>(&mut self, i: usize, lanes: usize) {
         // SAFETY: the caller vouches for the indices and the instruction set.
         unsafe {
-            let mut v = [[P::splat(0.0); ARITY]; K];
-            for (lane, v) in v.iter_mut().enumerate() {
-                for (v, x) in v.iter_mut().zip(self.x) {
-                    *v = P::load(x.add(i + lane * lanes));
-                }
-            }
+            let v = from_fn(|input| from_fn(|lane| P::load(self.x[input].add(i + lane * lanes))));
+            let v: [[P::V; K]; ARITY] = v;
             let mut y = [P::splat(0.0); K];
-            for (v, y) in v.into_iter().zip(&mut y) {
-                *y = self.f.eval::<P>(v);
+            let mut first = 0;
+            while first < K {
+                let some = from_fn(|input| from_fn(|lane| v[input][(first + lane) % K]));
+                let done = self.f.eval::<Abreast<P, CHAINS>>(some);
+                for (lane, &done) in done.iter().enumerate() {
+                    y[(first + lane) % K] = done;
+                }
+                first += CHAINS;
             }
             for (lane, y) in y.into_iter().enumerate() {
                 if STREAM {

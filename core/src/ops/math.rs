@@ -10,10 +10,7 @@
 
 use core::f32::consts::{LN_2, LOG2_E};
 
-use crate::vector::Vector;
-
-/// Adding and subtracting 1.5 * 2^23 leaves the nearest integer, for magnitudes up to 2^22.
-const TO_INTEGER: f32 = 12_582_912.0;
+use crate::vector::{Arithmetic, POWER_OF_ZERO};
 
 /// `log2(e) - LOG2_E`
 const LOG2_E_LOW: f32 = 1.925_963e-8;
@@ -39,7 +36,7 @@ const TAIL_RATIO: f32 = 2.506_641;
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(super) unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) -> P::V {
+pub(super) unsafe fn horner<P: Arithmetic, const N: usize>(x: P::V, c: &[f32; N]) -> P::V {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
         let mut y = P::splat(0.0);
@@ -50,28 +47,32 @@ pub(super) unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) ->
     }
 }
 
-/// The integer nearest to `a * b`.
+/// The integer `n` nearest to `a * b`, as a number and as [`Arithmetic::scale2`] takes it, for products up to 2^21.
 ///
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(super) unsafe fn round_product<P: Vector>(a: P::V, b: P::V) -> P::V {
-    // SAFETY: the caller vouches for the instruction set.
-    unsafe { P::sub(P::fma(a, b, P::splat(TO_INTEGER)), P::splat(TO_INTEGER)) }
-}
-
-/// `e^x = p * 2^n` with `p` in [0.70, 1.42] and an integral `n`, for `|x| <= 2^21`; NaN gives a NaN `p`.
-///
-/// # Safety
-/// `P`'s instruction set must be present.
-#[inline(always)]
-pub(crate) unsafe fn exp_parts<P: Vector>(x: P::V) -> (P::V, P::V) {
+pub(super) unsafe fn round_product<P: Arithmetic>(a: P::V, b: P::V) -> (P::V, P::V) {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
-        let n = round_product::<P>(x, P::splat(LOG2_E));
+        let power = P::fma(a, b, P::splat(POWER_OF_ZERO));
+        (P::sub(power, P::splat(POWER_OF_ZERO)), power)
+    }
+}
+
+/// `e^x = p * 2^n` with `p` in [0.70, 1.42] and an integral `n`, as [`Arithmetic::scale2`] takes it, for `|x| <= 2^21`; NaN
+/// gives a NaN `p`.
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+pub(crate) unsafe fn exp_parts<P: Arithmetic>(x: P::V) -> (P::V, P::V) {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        let (n, power) = round_product::<P>(x, P::splat(LOG2_E));
         let g = P::fnma(x, P::splat(LOG2_E), n);
         let g = P::fnma(x, P::splat(LOG2_E_LOW), g);
-        (P::fma(horner::<P, 6>(g, &EXP2_NEG), g, P::splat(1.0)), n)
+        (P::fma(horner::<P, 6>(g, &EXP2_NEG), g, P::splat(1.0)), power)
     }
 }
 
@@ -80,12 +81,12 @@ pub(crate) unsafe fn exp_parts<P: Vector>(x: P::V) -> (P::V, P::V) {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn exp<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn exp<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         let x = P::max(P::splat(-106.0), P::min(P::splat(90.0), x));
-        let (p, n) = exp_parts::<P>(x);
-        P::scale2(p, n)
+        let (p, power) = exp_parts::<P>(x);
+        P::scale2(p, power)
     }
 }
 
@@ -94,28 +95,28 @@ pub(crate) unsafe fn exp<P: Vector>(x: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn tanh<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn tanh<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         // tanh(10) = 1 - 4e-9
         let a = P::min(P::splat(10.0), P::copysign(x, P::splat(1.0)));
-        let n = P::round(P::mul(a, P::splat(2.0 * LOG2_E)));
+        let (n, power) = round_product::<P>(a, P::splat(2.0 * LOG2_E));
         // Where n is large enough for this rounded constant to matter, tanh hardly moves.
         let r = P::fnma(n, P::splat(LN_2 / 2.0), a);
         let h = P::fma(P::mul(horner::<P, 5>(r, &EXPM1), r), r, r);
-        let pow = P::scale2(P::splat(1.0), n);
+        let pow = P::scale2(P::splat(1.0), power);
         let half = P::splat(0.5);
         let e = P::fma(h, pow, P::fma(pow, half, P::splat(-0.5)));
         P::copysign(P::div(e, P::add(e, P::splat(1.0))), x)
     }
 }
 
-/// `x / (1 + 2^-w)` where `w = m - g`: `(x / (2^m + 2^g)) 2^m`, whose factors stay in range.
+/// `x / (1 + 2^-w)` where `w = m - g`: `(x / (2^m + 2^g)) 2^m`, whose factors stay in range. `m` is as [`Arithmetic::scale2`] takes it.
 ///
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-unsafe fn times_sigmoid<P: Vector>(x: P::V, m: P::V, g: P::V) -> P::V {
+unsafe fn times_sigmoid<P: Arithmetic>(x: P::V, m: P::V, g: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
         let one = P::splat(1.0);
@@ -130,16 +131,16 @@ unsafe fn times_sigmoid<P: Vector>(x: P::V, m: P::V, g: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn silu<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn silu<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         // silu(-115) rounds to -0; from 30 on, 1 + e^-x rounds to 1.
         let x = P::max(P::splat(-115.0), x);
         let z = P::min(P::splat(30.0), x);
-        let m = round_product::<P>(z, P::splat(LOG2_E));
+        let (m, power) = round_product::<P>(z, P::splat(LOG2_E));
         let g = P::fnma(z, P::splat(LOG2_E), m);
         let g = P::fnma(z, P::splat(LOG2_E_LOW), g);
-        times_sigmoid::<P>(x, m, g)
+        times_sigmoid::<P>(x, power, g)
     }
 }
 
@@ -148,7 +149,7 @@ pub(crate) unsafe fn silu<P: Vector>(x: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(super) unsafe fn tail<P: Vector>(a: P::V, s: P::V) -> (P::V, P::V) {
+pub(super) unsafe fn tail<P: Arithmetic>(a: P::V, s: P::V) -> (P::V, P::V) {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
         let num = P::fma(horner::<P, 4>(a, &TAIL_NUM), s, a);
@@ -162,20 +163,20 @@ pub(super) unsafe fn tail<P: Vector>(a: P::V, s: P::V) -> (P::V, P::V) {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn gelu<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn gelu<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         // 14.4 Phi(-14.4) rounds to 0.
         let a = P::min(P::splat(14.4), P::copysign(x, P::splat(1.0)));
         let s = P::mul(a, a);
         let error = P::fnma(a, a, s);
-        let n = round_product::<P>(s, P::splat(-LOG2_E / 2.0));
+        let (n, power) = round_product::<P>(s, P::splat(-LOG2_E / 2.0));
         let g = P::fma(s, P::splat(LOG2_E / 2.0), n);
         let g = P::fnma(error, P::splat(LOG2_E / 2.0), g);
         // N 2^-g in the form with the fewest roundings.
         let (num, den) = tail::<P>(a, s);
         let num = P::fma(P::mul(horner::<P, 6>(g, &EXP2_NEG), g), num, num);
-        let tail = P::scale2(P::div(num, den), n);
+        let tail = P::scale2(P::div(num, den), power);
         // -0 rather than 0 makes the results for -inf and -0 negative zeros.
         P::sub(P::max(P::splat(-0.0), x), tail)
     }
@@ -192,7 +193,7 @@ const W3_LOW: f32 = -2.016_198_5e-9;
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn gelu_tanh<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn gelu_tanh<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         // gelu_tanh(-11) rounds to -0; from 6 on, 1 + 2^-w rounds to 1.
@@ -206,9 +207,9 @@ pub(crate) unsafe fn gelu_tanh<P: Vector>(x: P::V) -> P::V {
         let t_low = P::fma(s, w3, P::sub(w1, t));
         let t_low = P::fnma(s_error, w3, P::add(t_low, P::splat(W1_LOW)));
         let t_low = P::fma(s, P::splat(W3_LOW), t_low);
-        let m = round_product::<P>(z, t);
+        let (m, power) = round_product::<P>(z, t);
         let g = P::fnma(z, t, m);
         let g = P::fnma(z, t_low, g);
-        times_sigmoid::<P>(x, m, g)
+        times_sigmoid::<P>(x, power, g)
     }
 }

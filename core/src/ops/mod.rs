@@ -1,6 +1,7 @@
 //! The algorithms, as functions that are generic over the instruction set and the storage type. They work on raw pointers and
 //! check nothing; the methods in `api` check arguments and call them through tables.
 
+pub(crate) mod abreast;
 pub(crate) mod activations;
 pub(crate) mod ahead;
 pub(crate) mod attention;
@@ -24,6 +25,7 @@ pub(crate) mod qgemv_packed;
 pub(crate) mod qgemv_q8;
 pub(crate) mod qpack;
 pub(crate) mod rope;
+pub(crate) mod round;
 pub(crate) mod rows;
 pub(crate) mod short;
 pub(crate) mod skinny;

@@ -2,8 +2,8 @@
 
 use crate::element::Element;
 use crate::ops::engine::{Access, Join};
-use crate::ops::rows::{load, rows, Keep, Row, RowOp, Rows};
-use crate::vector::Prim;
+use crate::ops::rows::{crowded, load, rows, Keep, Row, RowOp, Rows};
+use crate::vector::{Arithmetic, Prim};
 
 /// Weights or biases; where there are none, one vector of a constant that every index maps to.
 #[derive(Clone, Copy)]
@@ -76,7 +76,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for RmsNorm<E> {
         0.0
     }
     #[inline(always)]
-    unsafe fn spread(self, _row: &Row<P::V>, x: P::V) -> P::V {
+    unsafe fn spread<A: Arithmetic>(self, _row: &Row<A::V>, x: A::V) -> A::V {
         x
     }
     #[inline(always)]
@@ -140,7 +140,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for LayerNorm<E> {
         (f64::from(total) * self.share) as f32
     }
     #[inline(always)]
-    unsafe fn spread(self, _row: &Row<P::V>, x: P::V) -> P::V {
+    unsafe fn spread<A: Arithmetic>(self, _row: &Row<A::V>, x: A::V) -> A::V {
         x
     }
     #[inline(always)]
@@ -176,8 +176,11 @@ pub(crate) unsafe fn rms_norm<E: Element, P: Prim<E> + Prim<f32>>(
 ) {
     let ones = [E::from_f32(1.0); 16];
     let op = RmsNorm { w: Param::new(w, &ones), share: 1.0 / cols as f64, eps };
+    let crowded = crowded(cols, x, [w, y]);
     // SAFETY: the caller's contract.
-    unsafe { rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, access }) }
+    unsafe {
+        rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, access, crowded })
+    }
 }
 
 /// # Safety
@@ -194,6 +197,9 @@ pub(crate) unsafe fn layer_norm<E: Element, P: Prim<E> + Prim<f32>>(
 ) {
     let (ones, zeros) = ([E::from_f32(1.0); 16], [E::ZERO; 16]);
     let op = LayerNorm { w: Param::new(w, &ones), b: Param::new(b, &zeros), share: 1.0 / cols as f64, eps };
+    let crowded = crowded(cols, x, [w, y]);
     // SAFETY: the caller's contract.
-    unsafe { rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, access }) }
+    unsafe {
+        rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, access, crowded })
+    }
 }

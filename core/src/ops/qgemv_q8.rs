@@ -12,7 +12,7 @@ use crate::ops::ahead::prefetch_far;
 use crate::quant::dots::{Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS};
 use crate::quant::{Unpack, SUPER_BLOCK};
-use crate::vector::{Prim, Vector};
+use crate::vector::{Arithmetic, Prim, Vector};
 
 /// Repeats statements for each step of a unit, with the step's number as a constant: an unrolled loop, in which shifts and
 /// offsets are constants.

@@ -3,15 +3,18 @@
 //! If a row were finished before the next one is read, the memory bus would idle while outputs are computed from the cache.
 //! So operators of two stages form a pipeline: one sweep reads a row from DRAM for the first stage, and writes the outputs of
 //! the row before it, which is in L1 or L2. Operators of three stages compute more for each byte, and three rows with their
-//! intermediate values would not fit L1. They go row by row, and prefetch the next row while they compute.
+//! intermediate values would not fit L1. They go row by row, and prefetch the next row while they compute. So do operators of two
+//! stages whose operands are [`crowded`].
 //!
-//! The order in which the elements of a row are added up depends on its length alone, not on neighbouring rows, its address
-//! or the kind of store.
+//! The order in which the elements of a row are added up depends on its length and the CPU alone, not on neighbouring rows, its
+//! address or the kind of store.
 
+use crate::arrays::from_fn;
 use crate::element::Element;
 use crate::isa::machine::{fence, prefetch, PAGE};
+use crate::ops::abreast::Abreast;
 use crate::ops::engine::{first, walk, Access, Join, Sweep};
-use crate::vector::Prim;
+use crate::vector::{Arithmetic, Prim};
 
 /// Vectors that are worked on at a time, and pages that are walked side by side.
 const K: usize = 4;
@@ -21,6 +24,9 @@ const SIDE_BY_SIDE_BYTES: usize = K * PAGE;
 
 /// Bytes of a row that stays in L1 with weights of the same size and the row after it.
 const L1_BYTES: usize = 8 << 10;
+
+/// Operands whose places in their pages are nearer than this advance through the same sets of L1.
+const NEAR: usize = 256;
 
 /// If a row has no more bytes than this, the whole next row is prefetched: several such rows fit L2.
 const WHOLE_PREFETCH_BYTES: usize = 64 << 10;
@@ -40,7 +46,7 @@ impl Row<f32> {
     const UNKNOWN: Self = Self { shift: 0.0, center: 0.0, scale: 0.0 };
 
     #[inline(always)]
-    unsafe fn splat<P: Prim<f32>>(self) -> Row<P::V> {
+    unsafe fn splat<P: Arithmetic>(self) -> Row<P::V> {
         // SAFETY: the caller vouches for the instruction set.
         unsafe {
             Row { shift: P::splat(self.shift), center: P::splat(self.center), scale: P::splat(self.scale) }
@@ -67,7 +73,7 @@ pub(crate) trait RowOp<E: Element, P: Prim<E> + Prim<f32>>: Copy {
     /// From the first total of stage 1.
     fn center(self, total: f32) -> f32;
     /// Stage 2: a value to be summed.
-    unsafe fn spread(self, row: &Row<P::V>, x: P::V) -> P::V;
+    unsafe fn spread<A: Arithmetic>(self, row: &Row<A::V>, x: A::V) -> A::V;
     /// From the total of stage 2, or the totals of stage 1 if that is the only one (else 0).
     fn scale(self, gathered: [f32; 2], total: f32) -> f32;
     /// Stage 3: the output for `LANES` elements (`FULL`) or `len` elements from `i`.
@@ -171,7 +177,8 @@ where
     }
 
     #[inline(always)]
-    unsafe fn run(op: O, n: usize, newest: Stage<E>, other: Stage<E>) -> [f32; 3] {
+    unsafe fn run(op: O, shape: &Rows<E>, newest: Stage<E>, other: Stage<E>) -> [f32; 3] {
+        let Rows { n, access, crowded, .. } = *shape;
         // SAFETY: the caller vouches for the rows and the instruction set.
         unsafe {
             let step = P::LANES * size_of::<E>();
@@ -192,7 +199,9 @@ where
                 gathered: [[none, P::splat(0.0)]; K],
                 summed: [P::splat(0.0); K],
             };
-            let side_by_side = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE_BYTES;
+            // Sums keep their order if operands are crowded.
+            let wanted = if O::SPREAD { access.side_by_side } else { G || !crowded };
+            let side_by_side = wanted && n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE_BYTES;
             walk::<E, P, K>(&mut pass, 0, n, side_by_side);
             if W {
                 if pass.head > 0 {
@@ -245,7 +254,7 @@ where
                 }
             }
             if S {
-                let v = self.op.spread(&self.row, <P as Prim<E>>::load(self.other.x.add(i)));
+                let v = self.op.spread::<P>(&self.row, <P as Prim<E>>::load(self.other.x.add(i)));
                 let acc = self.summed.get_unchecked_mut(lane);
                 *acc = P::add(*acc, v);
                 if O::KEEP {
@@ -265,12 +274,38 @@ where
         }
     }
 
+    /// A second stage by itself does `N` vectors abreast: it may be a long chain of operations.
+    #[inline(always)]
+    unsafe fn block<const N: usize>(&mut self, i: usize, lanes: usize) {
+        // SAFETY: the caller vouches for the indices and the instruction set; `N` is [`K`].
+        unsafe {
+            if W || G || !S {
+                for lane in 0..N {
+                    self.full(lane, i + lane * lanes);
+                }
+                return;
+            }
+            let x: [P::V; N] = from_fn(|lane| <P as Prim<E>>::load(self.other.x.add(i + lane * lanes)));
+            let v = self.op.spread::<Abreast<P, N>>(&self.other.row.splat::<Abreast<P, N>>(), x);
+            for (lane, v) in v.into_iter().enumerate() {
+                if self.prefetches {
+                    prefetch(self.newest.x.wrapping_add(i + lane * lanes));
+                }
+                let acc = self.summed.get_unchecked_mut(lane);
+                *acc = P::add(*acc, v);
+                if O::KEEP {
+                    <P as Prim<f32>>::store(self.other.keep.add(i + lane * lanes), v);
+                }
+            }
+        }
+    }
+
     #[inline(always)]
     unsafe fn part(&mut self, i: usize, len: usize) {
         // SAFETY: the caller vouches for the indices and the instruction set. Outputs are written separately.
         unsafe {
             if S {
-                let v = self.op.spread(&self.row, <P as Prim<E>>::load_n(self.other.x.add(i), len));
+                let v = self.op.spread::<P>(&self.row, <P as Prim<E>>::load_n(self.other.x.add(i), len));
                 self.summed[0] = first::<P>(len, P::add(self.summed[0], v), self.summed[0]);
                 if O::KEEP {
                     <P as Prim<f32>>::store_n(self.other.keep.add(i), v, len);
@@ -298,6 +333,18 @@ pub(crate) struct Rows<E> {
     pub x: *const E,
     pub y: *mut E,
     pub access: Access,
+    /// Whether operands are [`crowded`].
+    pub crowded: bool,
+}
+
+/// Whether rows of `stride` elements from `x` on lie like one of `others` (outputs, parameters, or null) in their pages. Then four
+/// pages of each, side by side, need more lines of a set of L1 than a core may have: 8 on many.
+pub(crate) fn crowded<E>(stride: usize, x: *const E, others: [*const E; 2]) -> bool {
+    let near = |other: *const E| {
+        let ahead = (other as usize).wrapping_sub(x as usize).wrapping_add(NEAR) % PAGE;
+        ahead < 2 * NEAR && other != x && !other.is_null()
+    };
+    stride.wrapping_mul(size_of::<E>()).is_multiple_of(PAGE) && (near(others[0]) || near(others[1]))
 }
 
 /// Applies `op` to every row.
@@ -325,7 +372,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(
 /// The contract of [`rows`].
 #[inline(always)]
 unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, keep: Keep, shape: Rows<E>) {
-    let Rows { rows, stride, n, x, y, access } = shape;
+    let Rows { rows, stride, n, x, y, access, crowded } = shape;
     if n == 0 {
         return;
     }
@@ -335,7 +382,7 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, ke
         Stage { x: x.wrapping_add(at), y: y.wrapping_add(at), keep: keep.row(r), row }
     };
     let small = n.saturating_mul(size_of::<E>()) <= L1_BYTES;
-    let serial = O::SPREAD || (small && !access.side_by_side);
+    let serial = O::SPREAD || crowded || (small && !access.side_by_side);
     let mut older = Row::UNKNOWN;
     for r in 0..rows {
         // SAFETY: `r` is a row, and so is the one before it once `r > 0`.
@@ -345,17 +392,17 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, ke
             let before = stage(r.wrapping_sub(1), older);
             let [a, b, _] = if !O::SPREAD && r > 0 && !serial {
                 if P::STREAMS && access.streamed {
-                    RowSweep::<E, P, O, true, false, true, true>::run(op, n, newest, before)
+                    RowSweep::<E, P, O, true, false, true, true>::run(op, &shape, newest, before)
                 } else {
-                    RowSweep::<E, P, O, true, false, true, false>::run(op, n, newest, before)
+                    RowSweep::<E, P, O, true, false, true, false>::run(op, &shape, newest, before)
                 }
             } else {
-                RowSweep::<E, P, O, true, false, false, false>::run(op, n, newest, before)
+                RowSweep::<E, P, O, true, false, false, false>::run(op, &shape, newest, before)
             };
             let row = Row { shift, center: op.center(a), scale: 0.0 };
             let next = stage(r + 1, Row::UNKNOWN);
             let sum = if O::SPREAD {
-                RowSweep::<E, P, O, false, true, false, false>::run(op, n, next, stage(r, row))[2]
+                RowSweep::<E, P, O, false, true, false, false>::run(op, &shape, next, stage(r, row))[2]
             } else {
                 0.0
             };
@@ -363,9 +410,9 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, ke
             if serial || r + 1 == rows {
                 let done = stage(r, older);
                 if P::STREAMS && access.streamed {
-                    RowSweep::<E, P, O, false, false, true, true>::run(op, n, next, done);
+                    RowSweep::<E, P, O, false, false, true, true>::run(op, &shape, next, done);
                 } else {
-                    RowSweep::<E, P, O, false, false, true, false>::run(op, n, next, done);
+                    RowSweep::<E, P, O, false, false, true, false>::run(op, &shape, next, done);
                 }
             }
         }

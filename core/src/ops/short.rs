@@ -6,7 +6,7 @@
 use core::f32::consts::LOG2_E;
 
 use crate::ops::math::{self, horner, round_product};
-use crate::vector::Vector;
+use crate::vector::Arithmetic;
 
 /// `2^-f` for `|f| <= 1/2`, to 7.5e-5: a minimax fit in relative error.
 const EXP2_NEG: [f32; 4] = [0.999_928_1, -0.693_261, 0.242_611_1, -0.055_171_31];
@@ -20,7 +20,7 @@ const TANH_DEN: [f32; 3] = [1.0, 0.436_747_53, 0.013_197_13];
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn exp<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn exp<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         let x = P::max(P::splat(-106.0), P::min(P::splat(90.0), x));
@@ -33,11 +33,11 @@ pub(crate) unsafe fn exp<P: Vector>(x: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-unsafe fn power<P: Vector>(a: P::V, b: P::V) -> P::V {
+unsafe fn power<P: Arithmetic>(a: P::V, b: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
-        let n = round_product::<P>(a, b);
-        P::scale2(horner::<P, 4>(P::fnma(a, b, n), &EXP2_NEG), n)
+        let (n, power) = round_product::<P>(a, b);
+        P::scale2(horner::<P, 4>(P::fnma(a, b, n), &EXP2_NEG), power)
     }
 }
 
@@ -46,7 +46,7 @@ unsafe fn power<P: Vector>(a: P::V, b: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn tanh<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn tanh<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         let x = P::max(P::splat(-4.6), P::min(P::splat(4.6), x));
@@ -60,7 +60,7 @@ pub(crate) unsafe fn tanh<P: Vector>(x: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn silu<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn silu<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         // silu(-115) rounds to -0; from 30 on, E / (1 + E) rounds to 1.
@@ -75,7 +75,7 @@ pub(crate) unsafe fn silu<P: Vector>(x: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn gelu_tanh<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn gelu_tanh<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         // gelu_tanh(-11) rounds to -0; from 6 on, E / (1 + E) rounds to 1.
@@ -91,7 +91,7 @@ pub(crate) unsafe fn gelu_tanh<P: Vector>(x: P::V) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-pub(crate) unsafe fn gelu<P: Vector>(x: P::V) -> P::V {
+pub(crate) unsafe fn gelu<P: Arithmetic>(x: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
     unsafe {
         // 14.4 Phi(-14.4) rounds to 0.

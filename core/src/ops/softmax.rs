@@ -5,7 +5,7 @@ use crate::isa::machine::STREAMS;
 use crate::ops::engine::{map, Access, Function, Join};
 use crate::ops::math;
 use crate::ops::rows::{rows, Keep, Row, RowOp, Rows};
-use crate::vector::{Prim, Vector};
+use crate::vector::{Arithmetic, Prim};
 
 /// Scale and mask of a softmax.
 ///
@@ -46,7 +46,7 @@ impl<const KEEP: bool> SoftmaxRows<KEEP> {
     /// # Safety
     /// The instruction set must be present.
     #[inline(always)]
-    unsafe fn exp<P: Vector>(self, max: P::V, x: P::V) -> P::V {
+    unsafe fn exp<P: Arithmetic>(self, max: P::V, x: P::V) -> P::V {
         // SAFETY: the caller's contract. The difference comes first: it cannot exceed 0.
         unsafe { math::exp::<P>(P::mul(P::sub(x, max), P::splat(self.scale))) }
     }
@@ -76,9 +76,9 @@ impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Softm
         }
     }
     #[inline(always)]
-    unsafe fn spread(self, row: &Row<P::V>, x: P::V) -> P::V {
+    unsafe fn spread<A: Arithmetic>(self, row: &Row<A::V>, x: A::V) -> A::V {
         // SAFETY: the caller vouches for the instruction set.
-        unsafe { self.exp::<P>(row.center, x) }
+        unsafe { self.exp::<A>(row.center, x) }
     }
     #[inline(always)]
     fn scale(self, _gathered: [f32; 2], total: f32) -> f32 {
@@ -102,7 +102,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Softm
 struct Zero;
 impl Function<0> for Zero {
     #[inline(always)]
-    unsafe fn eval<P: Vector>(self, []: [P::V; 0]) -> P::V {
+    unsafe fn eval<P: Arithmetic>(self, []: [P::V; 0]) -> P::V {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { P::splat(0.0) }
     }
@@ -120,7 +120,7 @@ pub(crate) unsafe fn softmax<E: Element, P: Prim<E> + Prim<f32>>(
     access: Access,
 ) {
     let n = valid.unwrap_or(cols);
-    let shape = Rows { rows: n_rows, stride: cols, n, x, y, access };
+    let shape = Rows { rows: n_rows, stride: cols, n, x, y, access, crowded: false };
     // SAFETY: the caller's contract; the kept rows fit the buffer, or are the output rows, which
     // hold f32 and are not streamed past the cache that they are read back from.
     unsafe {

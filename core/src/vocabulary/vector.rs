@@ -2,19 +2,17 @@
 
 use crate::element::Element;
 
-/// The 17 register operations, on vectors of `LANES` f32.
-///
-/// All arithmetic is IEEE single precision, rounded to nearest even.
+/// `1.5 * 2^23 + 254`. Added to a number of magnitude 2^21 or less, it leaves the nearest integer `n`, ties to even, in the last bits
+/// of the sum: these are `n + 254`. For [`Arithmetic::scale2`] half of that is the exponent of about `2^(n / 2)`, as f32 stores it.
+pub(crate) const POWER_OF_ZERO: f32 = 12_583_166.0;
+
+/// The 13 operations on registers that treat every lane alike. All arithmetic is IEEE single precision, rounded to nearest even.
 ///
 /// # Safety
 /// Every method requires that the CPU has the instruction set.
-pub unsafe trait Vector: Copy + 'static {
-    /// A register.
+pub unsafe trait Arithmetic: Copy + 'static {
+    /// A register, or several.
     type V: Copy;
-    /// f32 lanes in a register.
-    const LANES: usize;
-    /// Whether `stream` bypasses the cache.
-    const STREAMS: bool;
 
     /// `x` in every lane.
     unsafe fn splat(x: f32) -> Self::V;
@@ -38,10 +36,23 @@ pub unsafe trait Vector: Copy + 'static {
     unsafe fn copysign(m: Self::V, s: Self::V) -> Self::V;
     /// The nearest integer, ties to even, for `|a| <= 2^22`.
     unsafe fn round(a: Self::V) -> Self::V;
-    /// `a * 2^n` for integral `|n| <= 252`, rounded once for `|a| >= 2^-100`, denormal results included.
-    unsafe fn scale2(a: Self::V, n: Self::V) -> Self::V;
+    /// `a * 2^n` for integral `|n| <= 252`, rounded once for `|a| >= 2^-100`, denormal results included. `power` is
+    /// `n + POWER_OF_ZERO`.
+    unsafe fn scale2(a: Self::V, power: Self::V) -> Self::V;
     /// `if a < b { x } else { y }`: `y` if either of `a`, `b` is NaN.
     unsafe fn select_lt(a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
+}
+
+/// Registers of `LANES` f32, and the 4 operations across their lanes.
+///
+/// # Safety
+/// Every method requires that the CPU has the instruction set.
+pub unsafe trait Vector: Arithmetic {
+    /// f32 lanes in a register.
+    const LANES: usize;
+    /// Whether `stream` bypasses the cache.
+    const STREAMS: bool;
+
     /// The sum of all lanes, in any order.
     unsafe fn reduce_sum(a: Self::V) -> f32;
     /// The largest lane; unspecified if a lane is NaN.
@@ -52,7 +63,7 @@ pub unsafe trait Vector: Copy + 'static {
     unsafe fn zip(even: Self::V, odd: Self::V) -> (Self::V, Self::V);
 }
 
-/// The 5 memory operations per storage type; with [`Vector`] the 22 operations of layer 1.
+/// The 5 memory operations per storage type; with [`Arithmetic`] and [`Vector`] the 22 operations of layer 1.
 ///
 /// # Safety
 /// The contract of [`Vector`]; the addressed elements must be valid for the access. Nothing else is touched.

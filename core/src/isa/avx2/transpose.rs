@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 
 use crate::isa::transpose::Transpose;
 use crate::isa::Avx2;
-use crate::vector::Vector;
+use crate::vector::Arithmetic;
 
 /// Four numbers at `p`, and four at `q`.
 ///

@@ -17,14 +17,13 @@ unsafe fn first(n: usize) -> __m256i {
 
 /// `a * 2^n` in two steps, so that denormal results round once.
 #[inline(always)]
-unsafe fn scale2(a: __m256, n: __m256) -> __m256 {
+unsafe fn scale2(a: __m256, power: __m256) -> __m256 {
     // SAFETY: the caller vouches for AVX2.
     unsafe {
-        let n = _mm256_cvtps_epi32(n);
-        let half = _mm256_srai_epi32::<1>(n);
-        let pow2 =
-            |e| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(e, _mm256_set1_epi32(127))));
-        _mm256_mul_ps(_mm256_mul_ps(a, pow2(half)), pow2(_mm256_sub_epi32(n, half)))
+        let both = _mm256_castps_si256(power);
+        let half = _mm256_srli_epi32::<1>(both);
+        let pow2 = |exponent| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent));
+        _mm256_mul_ps(_mm256_mul_ps(a, pow2(half)), pow2(_mm256_sub_epi32(both, half)))
     }
 }
 
@@ -57,19 +56,19 @@ unsafe fn from_bf16(h: __m128i) -> __m256 {
     unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(h))) }
 }
 
-/// f32 -> bf16, ties to even, NaN kept and made quiet.
+/// f32 -> bf16, ties to even. A NaN becomes the one all of whose bits are set.
 #[inline(always)]
 unsafe fn to_bf16(v: __m256) -> __m128i {
     // SAFETY: the caller vouches for AVX2.
     unsafe {
         let bits = _mm256_castps_si256(v);
-        let upper = _mm256_srli_epi32::<16>(bits);
-        let odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
         let up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
         let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
-        let quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
-        let r = _mm256_blendv_epi8(_mm256_srli_epi32::<16>(up), quiet, nan);
-        _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256::<1>(r))
+        // The upper halves, in the first 8 bytes of each 16.
+        let upper = _mm_setr_epi8(2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1);
+        let halves = _mm256_shuffle_epi8(_mm256_or_si256(up, nan), _mm256_broadcastsi128_si256(upper));
+        _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(halves))
     }
 }
 
@@ -104,7 +103,7 @@ simd_primitive! {
             _mm256_or_ps(_mm256_andnot_ps(sign, m), _mm256_and_ps(sign, s))
         },
         round(a) => _mm256_round_ps::<NEAREST>(a),
-        scale2(a, n) => scale2(a, n),
+        scale2(a, power) => scale2(a, power),
         select_lt(a, b, x, y) => _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)),
         reduce_sum(a) => fold!(a, _mm_add_ps, _mm_add_ss),
         reduce_max(a) => fold!(a, _mm_max_ps, _mm_max_ss),

@@ -5,6 +5,7 @@ use core::arch::x86_64::*;
 use half::{bf16, f16};
 
 use crate::isa::Avx512;
+use crate::vector::POWER_OF_ZERO;
 
 /// The low `n <= 16` mask bits.
 #[inline(always)]
@@ -88,7 +89,7 @@ simd_primitive! {
             _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xb8>(m, sign, s))
         },
         round(a) => _mm512_roundscale_ps::<NEAREST>(a),
-        scale2(a, n) => _mm512_scalef_ps(a, n),
+        scale2(a, power) => _mm512_scalef_ps(a, _mm512_sub_ps(power, _mm512_set1_ps(POWER_OF_ZERO))),
         select_lt(a, b, x, y) => _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x),
         reduce_sum(a) => _mm512_reduce_add_ps(a),
         reduce_max(a) => _mm512_reduce_max_ps(a),

@@ -10,13 +10,13 @@ use crate::isa::Neon;
 
 /// `a * 2^n` in two steps, so that denormal results round once.
 #[inline(always)]
-unsafe fn scale2(a: float32x4_t, n: float32x4_t) -> float32x4_t {
+unsafe fn scale2(a: float32x4_t, power: float32x4_t) -> float32x4_t {
     // SAFETY: the caller vouches for NEON.
     unsafe {
-        let n = vcvtq_s32_f32(n);
-        let half = vshrq_n_s32::<1>(n);
-        let pow2 = |e| vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(e, vdupq_n_s32(127))));
-        vmulq_f32(vmulq_f32(a, pow2(half)), pow2(vsubq_s32(n, half)))
+        let both = vreinterpretq_u32_f32(power);
+        let half = vshrq_n_u32::<1>(both);
+        let pow2 = |exponent| vreinterpretq_f32_u32(vshlq_n_u32::<23>(exponent));
+        vmulq_f32(vmulq_f32(a, pow2(half)), pow2(vsubq_u32(both, half)))
     }
 }
 
@@ -115,7 +115,7 @@ simd_primitive! {
         max(a, b) => vbslq_f32(vcgtq_f32(a, b), a, b),
         copysign(m, s) => vbslq_f32(vdupq_n_u32(0x8000_0000), s, m),
         round(a) => vrndnq_f32(a),
-        scale2(a, n) => scale2(a, n),
+        scale2(a, power) => scale2(a, power),
         select_lt(a, b, x, y) => vbslq_f32(vcltq_f32(a, b), x, y),
         reduce_sum(a) => vaddvq_f32(a),
         reduce_max(a) => vmaxvq_f32(a),

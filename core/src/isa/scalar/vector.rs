@@ -35,11 +35,10 @@ fn tie(a: f64, b: f64, sum: f64) -> f32 {
 
 /// `a * 2^n` in two exact-until-the-last steps, so that denormal results round once.
 #[inline(always)]
-fn scale2(a: f32, n: f32) -> f32 {
-    let n = n as i32;
-    let half = n >> 1;
-    let pow2 = |e: i32| f32::from_bits(((e + 127) as u32) << 23);
-    a * pow2(half) * pow2(n - half)
+fn scale2(a: f32, power: f32) -> f32 {
+    let both = power.to_bits();
+    let half = both >> 1;
+    a * f32::from_bits(half << 23) * f32::from_bits((both - half) << 23)
 }
 
 simd_primitive! {
@@ -59,7 +58,7 @@ simd_primitive! {
         max(a, b) => if a > b { a } else { b },
         copysign(m, s) => m.copysign(s),
         round(a) => (a + 12_582_912.0) - 12_582_912.0,
-        scale2(a, n) => scale2(a, n),
+        scale2(a, power) => scale2(a, power),
         select_lt(a, b, x, y) => if a < b { x } else { y },
         reduce_sum(a) => a,
         reduce_max(a) => a,

@@ -3,12 +3,14 @@
 use super::forms::{
     rows_of_keys, width, CacheForm, CodesWithScales, Decoded, KvBlocks, Places, Plain, SCALE_GROUP,
 };
-use super::tile::{height, product, Out, HIGHEST};
+use super::tile::{product, together, Out, HIGHEST};
 use super::tree::Branch;
 use super::{Alibi, AppendArgs, AttendArgs, Gathered, JoinArgs, KeysArgs, KvPiece, KV_BLOCK};
+use crate::arrays::from_fn;
 use crate::element::{f16, Element};
-use crate::ops::activations::{nearest, scale_of};
+use crate::ops::abreast::Abreast;
 use crate::ops::math;
+use crate::ops::round::{nearest, scale_of};
 use crate::quant::bytes::Widen;
 use crate::vector::Prim;
 
@@ -60,6 +62,26 @@ unsafe fn lower<P: Prim<f32>>(
     }
 }
 
+/// Vectors of scores whose exponentials are computed abreast.
+const VECTORS: usize = 4;
+
+/// Turns `N` vectors of scores into exponentials relative to `center`, and adds them to `sum`.
+///
+/// # Safety
+/// The scores; the instruction set.
+#[inline(always)]
+unsafe fn exponential<P: Prim<f32>, const N: usize>(scores: *mut f32, center: P::V, sum: P::V) -> P::V {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let x: [P::V; N] = from_fn(|v| P::sub(P::load(scores.add(v * P::LANES)), center));
+        let all = math::exp::<Abreast<P, N>>(x);
+        for (v, &e) in all.iter().enumerate() {
+            P::store(scores.add(v * P::LANES), e);
+        }
+        all.into_iter().fold(sum, |sum, e| P::add(sum, e))
+    }
+}
+
 /// Turns the scores of columns `cols` into exponentials relative to the largest that is seen, zeros where `span` does not
 /// reach. Yields the largest, and the sum.
 ///
@@ -94,10 +116,14 @@ unsafe fn exponentials<P: Prim<f32>>(
         let largest = P::reduce_max(largest);
         let center = P::splat(if largest == f32::NEG_INFINITY { 0.0 } else { largest });
         let mut sum = P::splat(0.0);
-        for col in (from..end).step_by(P::LANES) {
-            let e = math::exp::<P>(P::sub(P::load(scores.add(col)), center));
-            sum = P::add(sum, e);
-            P::store(scores.add(col), e);
+        let mut col = from;
+        while end - col >= VECTORS * P::LANES {
+            sum = exponential::<P, VECTORS>(scores.add(col), center, sum);
+            col += VECTORS * P::LANES;
+        }
+        while col < end {
+            sum = exponential::<P, 1>(scores.add(col), center, sum);
+            col += P::LANES;
         }
         [largest, P::reduce_sum(sum)]
     }
@@ -115,7 +141,7 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
     let softcap = if alibi.is_empty() { cap } else { None };
     let (there, width, dim) = (blocks.len() * KV_BLOCK, width(head.values), head.dim);
     // Rows that are multiplied together: neighbours, which see almost the same positions.
-    let step = height::<P>();
+    let step = together::<P>(rows, F::CONVERTS);
     let keys = KvBlocks { all: blocks, head, next: None };
     let values = Decoded { values: decoded, width, positions: [0, there] };
     if head.latent {
@@ -268,7 +294,7 @@ unsafe fn rounded<P: Prim<f16> + Prim<f32>>(x: *const f32, n: usize, to: *mut u8
     unsafe {
         let mut whole = [0f32; SCALE_GROUP];
         core::ptr::copy_nonoverlapping(x, whole.as_mut_ptr(), n);
-        let (scale, by) = scale_of::<f32, P>(whole.as_ptr());
+        let [scale, by] = scale_of::<f32, P>(whole.as_ptr());
         let mut narrow = [f16::ZERO; KV_BLOCK];
         <P as Prim<f16>>::store(narrow.as_mut_ptr(), P::splat(scale));
         core::ptr::copy_nonoverlapping(narrow.as_ptr().cast(), to, size_of::<f16>());

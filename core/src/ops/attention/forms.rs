@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use super::tile::{product, Out, Product};
 use super::{KvHead, KV_BLOCK};
 use crate::arrays::from_fn;
-use crate::element::{f16, Element};
+use crate::element::{f16, Element, ElementType};
 use crate::isa::transpose::transpose;
 use crate::quant::bytes::Widen;
 use crate::vector::Prim;
@@ -98,6 +98,8 @@ pub(crate) fn copy<C: Copy>(
 pub(super) trait CacheForm<P: Prim<f32>> {
     /// The elements of a block.
     type Cell;
+    /// [`Product::CONVERTS`].
+    const CONVERTS: bool;
 
     /// `out[r][p] = sum_i queries[r][i] * key(p)[i]` for the positions from the first of `cols`, a multiple of 16, to before the
     /// second, counted from the first block's first.
@@ -204,11 +206,17 @@ fn run([first, end]: [usize; 2], i: usize) -> (usize, usize, usize) {
     (block, from, end.min((block + 1) * KV_BLOCK) - from)
 }
 
+/// [`Product::CONVERTS`] of numbers of type `E`: bf16 become f32 by a shift.
+const fn converts<E: Element>() -> bool {
+    matches!(E::TYPE, ElementType::F16)
+}
+
 /// Numbers of type `E`: keys, dimension by dimension, then values, position by position.
 pub(super) struct Plain<E>(PhantomData<E>);
 
 impl<E: Element, P: Prim<E> + Prim<f32>> CacheForm<P> for Plain<E> {
     type Cell = E;
+    const CONVERTS: bool = converts::<E>();
 
     #[inline(always)]
     unsafe fn scores(blocks: KvBlocks<'_, E>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
@@ -241,6 +249,7 @@ struct PlainKeys<'a, E>(KvBlocks<'a, E>);
 // SAFETY: columns are positions of the blocks, as whoever multiplies vouches for.
 unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainKeys<'_, E> {
     type Number = E;
+    const CONVERTS: bool = converts::<E>();
 
     #[inline(always)]
     fn runs(&self) -> usize {
@@ -284,6 +293,7 @@ struct PlainValues<'a, E> {
 // SAFETY: steps are positions of the blocks, as whoever multiplies vouches for.
 unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainValues<'_, E> {
     type Number = E;
+    const CONVERTS: bool = converts::<E>();
 
     #[inline(always)]
     fn runs(&self) -> usize {
@@ -335,6 +345,7 @@ unsafe fn scales<P: Prim<f16>>(p: *const u8) -> P::V {
 
 impl<P: Widen + Prim<f16> + Prim<f32>> CacheForm<P> for CodesWithScales {
     type Cell = u8;
+    const CONVERTS: bool = true;
 
     #[inline(always)]
     unsafe fn scores(blocks: KvBlocks<'_, u8>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
@@ -392,6 +403,7 @@ struct ScaledKeys<'a>(KvBlocks<'a, u8>);
 // SAFETY: columns are positions of the blocks, as whoever multiplies vouches for.
 unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
     type Number = i8;
+    const CONVERTS: bool = true;
 
     #[inline(always)]
     fn runs(&self) -> usize {
@@ -443,6 +455,7 @@ struct ScaledValues<'a> {
 // SAFETY: steps are positions of the blocks, as whoever multiplies vouches for.
 unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     type Number = i8;
+    const CONVERTS: bool = true;
     // No wider than a group.
     const WIDEST: usize = if 4 * P::LANES <= SCALE_GROUP { 4 } else { 2 };
 

@@ -4,13 +4,23 @@ use crate::arrays::{from_fn, Each};
 use crate::isa::machine::{into_l2, LINE};
 use crate::vector::{Prim, Vector};
 
-/// Rows of the highest tile.
-pub(super) const fn height<P: Vector>() -> usize {
-    if P::LANES >= 16 {
-        8
-    } else {
-        6
+/// Rows of the highest tile, whose numbers are converted when they are loaded or not ([`Product::CONVERTS`]).
+const fn height<P: Vector>(converts: bool) -> usize {
+    match P::LANES {
+        16.. => 8,
+        8 if converts => 5,
+        _ => 6,
     }
+}
+
+/// Rows that are multiplied together, of `rows`: as many as the highest tile has, or fewer if that makes tiles of the same height.
+pub(super) const fn together<P: Vector>(rows: usize, converts: bool) -> usize {
+    let height = height::<P>(converts);
+    // Other instruction sets have tiles for fewer heights.
+    if P::LANES != 8 || rows <= height {
+        return height;
+    }
+    rows.div_ceil(rows.div_ceil(height))
 }
 
 /// Rows of the highest tile of any instruction set.
@@ -25,6 +35,9 @@ pub(super) unsafe trait Product<P: Vector> {
     type Number;
     /// Vectors side by side in the widest tile: 2 or 4.
     const WIDEST: usize = 4;
+    /// Whether numbers are converted by instructions that the compiler starts before the step that needs them. Then 15 of the 16 registers
+    /// of AVX2 are too many for sums, rows and vectors: some sums would be in memory.
+    const CONVERTS: bool = false;
 
     /// Runs of steps that follow each other in memory.
     fn runs(&self) -> usize;
@@ -161,17 +174,19 @@ pub(super) unsafe fn product<P: Prim<f32>, B: Product<P>>(
         unsafe {
             let a = (a.add(row * a_stride), a_stride);
             let out = Out { to: out.to.add(row * out.stride), ..out };
-            row += if left >= height::<P>() {
-                if P::LANES >= 16 {
-                    strip::<P, B, 8, 2>(b, a, cols, out)
-                } else {
-                    strip::<P, B, 6, 2>(b, a, cols, out)
+            row += if left >= height::<P>(B::CONVERTS) {
+                match height::<P>(B::CONVERTS) {
+                    8 => strip::<P, B, 8, 2>(b, a, cols, out),
+                    5 => strip::<P, B, 5, 2>(b, a, cols, out),
+                    _ => strip::<P, B, 6, 2>(b, a, cols, out),
                 }
             } else {
                 match left {
                     1 => strip::<P, B, 1, 4>(b, a, cols, out),
                     2 => strip::<P, B, 2, 4>(b, a, cols, out),
+                    3 if P::LANES == 8 && B::CONVERTS => strip::<P, B, 3, 2>(b, a, cols, out),
                     3 => strip::<P, B, 3, 4>(b, a, cols, out),
+                    5 if P::LANES == 8 => strip::<P, B, 5, 2>(b, a, cols, out),
                     _ if P::LANES >= 16 => strip::<P, B, 4, 4>(b, a, cols, out),
                     _ => strip::<P, B, 4, 2>(b, a, cols, out),
                 }

@@ -10,11 +10,12 @@ use crate::args::unpacker::Unpacker;
 use crate::arrays::{from_fn, Each};
 use crate::element::Element;
 use crate::isa::transpose::Transpose;
-use crate::ops::activations::{self, Step};
+use crate::ops::activations::Step;
 use crate::ops::ahead::prefetch_lines;
 use crate::ops::dequant::CHUNK;
+use crate::ops::round;
 use crate::quant::bytes::Widen;
-use crate::quant::packed::{PANEL_ROWS, STEP_COLS};
+use crate::quant::packed::{PANEL_ROWS, STEPS, STEP_COLS};
 use crate::quant::MIN_GROUP;
 use crate::vector::Prim;
 
@@ -170,11 +171,17 @@ pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<
     for r in 0..a.rows {
         // SAFETY: the caller's contract.
         let to = |s: usize| unsafe { &mut *a.dst.cast::<Step>().add(s * a.rows + r) };
-        for s in 0..a.cols / STEP_COLS {
-            let step = to(s);
+        let zeros = [E::ZERO; STEP_COLS];
+        for first in (0..a.cols / STEP_COLS).step_by(STEPS) {
+            let n = STEPS.min(a.cols / STEP_COLS - first);
+            let there = a.x.wrapping_add(r * a.stride + first * STEP_COLS);
+            let columns = |s: usize| if s < n { there.wrapping_add(s * STEP_COLS) } else { zeros.as_ptr() };
             // SAFETY: the caller's contract.
-            unsafe { activations::step::<E, P>(a.x.add(r * a.stride + s * STEP_COLS), [1.0; 2], step) };
-            step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
+            unsafe { round::steps::<E, P>(n, columns, [1.0; 2], |s| to(first + s)) };
+            for s in first..first + n {
+                let step = to(s);
+                step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
+            }
         }
         // Afterwards, from memory: where the compiler sees the numbers still in registers, it takes these apart to add them.
         if a.in_words {
