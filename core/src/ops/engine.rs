@@ -180,8 +180,12 @@ impl<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize, const STREA
     unsafe fn block<const K: usize>(&mut self, i: usize, lanes: usize) {
         // SAFETY: the caller vouches for the indices and the instruction set.
         unsafe {
-            let v = from_fn(|input| from_fn(|lane| P::load(self.x[input].add(i + lane * lanes))));
-            let v: [[P::V; K]; ARITY] = v;
+            let mut v = [[P::splat(0.0); K]; ARITY];
+            for (input, v) in v.iter_mut().enumerate() {
+                for (lane, v) in v.iter_mut().enumerate() {
+                    *v = P::load(self.x[input].add(i + lane * lanes));
+                }
+            }
             let mut y = [P::splat(0.0); K];
             let mut first = 0;
             while first < K {

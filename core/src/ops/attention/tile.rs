@@ -14,13 +14,15 @@ const fn height<P: Vector>(converts: bool) -> usize {
 }
 
 /// Rows that are multiplied together, of `rows`: as many as the highest tile has, or fewer if that makes tiles of the same height.
-pub(super) const fn together<P: Vector>(rows: usize, converts: bool) -> usize {
+#[inline(always)]
+pub(super) fn together<P: Vector>(rows: usize, converts: bool) -> usize {
     let height = height::<P>(converts);
     // Other instruction sets have tiles for fewer heights.
     if P::LANES != 8 || rows <= height {
         return height;
     }
-    rows.div_ceil(rows.div_ceil(height))
+    // At least one: the compiler does not see that there are rows.
+    rows.div_ceil(rows.div_ceil(height).max(1))
 }
 
 /// Rows of the highest tile of any instruction set.
