@@ -21,8 +21,8 @@ pub(super) fn together<P: Vector>(rows: usize, converts: bool) -> usize {
     if P::LANES != 8 || rows <= height {
         return height;
     }
-    // At least one: the compiler does not see that there are rows.
-    rows.div_ceil(rows.div_ceil(height).max(1))
+    // The compiler does not see that neither number is 0.
+    rows.div_ceil(rows.div_ceil(height).max(1)).max(1)
 }
 
 /// Rows of the highest tile of any instruction set.
