@@ -5,6 +5,9 @@ use core::marker::PhantomData;
 use crate::arrays::from_fn;
 use crate::vector::Arithmetic;
 
+/// Registers whose functions are computed abreast. With more their chains would need more registers than there are.
+pub(crate) const CHAINS: usize = 4;
+
 /// `K` registers of an instruction set, on which each operation is done in turn.
 ///
 /// A function of one register is a chain of operations that wait for each other. The compiler leaves the chains of several registers

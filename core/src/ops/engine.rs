@@ -9,7 +9,7 @@
 use crate::arrays::from_fn;
 use crate::element::Element;
 use crate::isa::machine::{fence, LINE, PAGE};
-use crate::ops::abreast::Abreast;
+use crate::ops::abreast::{Abreast, CHAINS};
 use crate::vector::{Arithmetic, Prim, Vector};
 
 /// How operands are walked and stored.
@@ -23,9 +23,6 @@ pub(crate) struct Access {
 
 /// Operands of this many bytes or more are walked several pages side by side. Smaller ones are in L2.
 const SIDE_BY_SIDE_BYTES: usize = 1 << 20;
-
-/// Vectors whose functions are computed abreast. With more their chains would need more registers than there are.
-const CHAINS: usize = 4;
 
 /// One operation on consecutive elements, told where it stands.
 pub(crate) trait Sweep {

@@ -8,7 +8,7 @@ use super::tree::Branch;
 use super::{Alibi, AppendArgs, AttendArgs, Gathered, JoinArgs, KeysArgs, KvPiece, KV_BLOCK};
 use crate::arrays::from_fn;
 use crate::element::{f16, Element};
-use crate::ops::abreast::Abreast;
+use crate::ops::abreast::{Abreast, CHAINS};
 use crate::ops::math;
 use crate::ops::round::{nearest, scale_of};
 use crate::quant::bytes::Widen;
@@ -62,9 +62,6 @@ unsafe fn lower<P: Prim<f32>>(
     }
 }
 
-/// Vectors of scores whose exponentials are computed abreast.
-const VECTORS: usize = 4;
-
 /// Turns `N` vectors of scores into exponentials relative to `center`, and adds them to `sum`.
 ///
 /// # Safety
@@ -117,9 +114,9 @@ unsafe fn exponentials<P: Prim<f32>>(
         let center = P::splat(if largest == f32::NEG_INFINITY { 0.0 } else { largest });
         let mut sum = P::splat(0.0);
         let mut col = from;
-        while end - col >= VECTORS * P::LANES {
-            sum = exponential::<P, VECTORS>(scores.add(col), center, sum);
-            col += VECTORS * P::LANES;
+        while end - col >= CHAINS * P::LANES {
+            sum = exponential::<P, CHAINS>(scores.add(col), center, sum);
+            col += CHAINS * P::LANES;
         }
         while col < end {
             sum = exponential::<P, 1>(scores.add(col), center, sum);
