@@ -347,6 +347,21 @@ TESTS = {
     "tiny-orion": dict(architecture="orion"),
     "tiny-olmo": dict(architecture="olmo", kv_heads=4, keys={"attention.clamp_kqv": 1.5}),
     "tiny-apertus": dict(architecture="apertus"),
+    "tiny-solar-open": dict(
+        architecture="glm4moe",
+        head_dim=32,
+        plain=True,
+        experts=(8, 3, 64),
+        keys={
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.0,
+            "expert_gating_func": 2,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 2.0,
+            "rope.scaling.original_context_length": 64,
+        },
+    ),
     # Encoders like decoders; of the first, texts are multiplied with two matrices more.
     "tiny-gemma-embedding": dict(
         architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}
@@ -503,7 +518,7 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, plain=False, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `two_norms`: attention and the network, which take the same, have a norm each. `local`: of Gemma 4,
@@ -512,7 +527,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     layers have attention, where the others have a convolution instead, or a state space. `latent`: of latent attention the rank of queries, if they are two products, that of keys and values, and the elements of a
     head's query that are not rotated, of those that are, and of its result.
     `space`: of layers that are a state space, where others have attention: heads of keys and of values, and the elements of each. `pattern`: of each layer whether it
-    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with."""
+    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with. `plain`: whether there are
+    no biases and norms of queries and keys, which others of the architecture have."""
     m = Writer(path, architecture, seed)
     rotated, values = int(part * head_dim), head_dim
     if latent:
@@ -645,10 +661,10 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             inputs = [("attn_qkv", queries + 2 * keys, width)]
         for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            biased = architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
+            biased = not plain and architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
             whole = architecture in WHOLE_NORMS
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1

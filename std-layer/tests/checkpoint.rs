@@ -103,6 +103,7 @@ fn all() -> Vec<Tiny> {
         Tiny { experts: Some((1, 1)), ..Tiny::new("qwen3moe", None) },
         Tiny::new("gpt-oss", None),
         Tiny::new("glm4moe", None),
+        Tiny::solar_open(),
         Tiny::new("ernie4_5-moe", None),
         Tiny::new("dots1", None),
         Tiny::new("olmoe", None),

@@ -60,7 +60,7 @@ pub enum Architecture {
     NemotronH,
     /// Mixtures of experts of Nemotron 3.
     NemotronHMoe,
-    /// GLM 4.5, 4.6 and 4.7.
+    /// GLM 4.5, 4.6 and 4.7, and Solar Open.
     Glm4Moe,
     /// Mixtures of experts of Ernie 4.5.
     Ernie45Moe,

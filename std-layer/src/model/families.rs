@@ -201,7 +201,7 @@ static FAMILIES: [Family; 71] = [
     Family {
         architecture: Architecture::Glm4Moe,
         gguf: "glm4moe",
-        checkpoints: &["glm4_moe"],
+        checkpoints: &["glm4_moe", "solar_open"],
         pairs: Some(Pairs { part: Some(0.5), ..HALVES }),
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         normalised: false,

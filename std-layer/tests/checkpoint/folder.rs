@@ -377,6 +377,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("qwen2moe", _) => "qwen2_moe",
         ("qwen3moe", _) => "qwen3_moe",
         ("gpt-oss", _) => "gpt_oss",
+        ("glm4moe", _) if tiny.plain => "solar_open",
         ("glm4moe", _) => "glm4_moe",
         ("ernie4_5-moe", _) => "ernie4_5_moe",
         ("chatglm", _) => "glm",
@@ -416,7 +417,7 @@ pub fn config(tiny: &Tiny) -> String {
                 r#""num_local_experts":{count},"sliding_window":{},"swiglu_limit":7.0"#,
                 tiny.window
             ),
-            "glm4_moe" | "dots1" | "deepseek_v3" | "mistral4" => {
+            "glm4_moe" | "solar_open" | "dots1" | "deepseek_v3" | "mistral4" => {
                 let [groups, taken] = if kind == "deepseek_v3" { [4, 2] } else { [1, 1] };
                 format!(
                     r#""n_routed_experts":{count},"n_shared_experts":2,"moe_intermediate_size":{width},"norm_topk_prob":true,"first_k_dense_replace":1,"n_group":{groups},"topk_group":{taken},"routed_scaling_factor":1.0"#
@@ -477,7 +478,7 @@ pub fn config(tiny: &Tiny) -> String {
             format!(r#","attn_output_gate":true,{kinds},{sizes}"#)
         }
         "deepseek2" | "mistral4" => latent::own_keys(tiny),
-        "glm4" | "glm4moe" => r#","partial_rotary_factor":0.5"#.to_owned(),
+        "glm4" | "glm4moe" if !tiny.plain => r#","partial_rotary_factor":0.5"#.to_owned(),
         "exaone4" | "olmo2" => format!(
             r#","sliding_window":{window},"layer_types":["sliding_attention","full_attention","sliding_attention"]"#
         ),

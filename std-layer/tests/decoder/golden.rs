@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 87] = [
+const SMALL: [&str; 88] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -96,6 +96,7 @@ const SMALL: [&str; 87] = [
     "orion",
     "olmo",
     "apertus",
+    "solar-open",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

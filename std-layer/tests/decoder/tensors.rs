@@ -209,7 +209,7 @@ impl Tiny {
                     "lfm2",
                     "lfm2moe",
                 ]);
-            if normed && self.attends(l) {
+            if normed && self.attends(l) && !self.plain {
                 add("attn_q_norm", &[head_dim]);
                 if own_keys {
                     add("attn_k_norm", &[head_dim]);
@@ -275,7 +275,8 @@ impl Tiny {
         }
         // Of GLM 4, some models have them.
         if self.architecture.starts_with("qwen2")
-            || self.is(&["seed_oss", "glm4", "glm4moe", "starcoder2", "stablelm", "phi2", "jais2"])
+            || self.is(&["seed_oss", "glm4", "starcoder2", "stablelm", "phi2", "jais2"])
+            || self.architecture == "glm4moe" && !self.plain
         {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {

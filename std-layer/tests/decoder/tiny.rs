@@ -62,6 +62,8 @@ pub struct Tiny {
     pub counted: usize,
     /// Elements of an embedding for each layer; 0 if there are none. Where there are, all layers but the first two have no keys of their own, and wider networks.
     pub per_layer: usize,
+    /// Whether a model has no biases, no norms of queries and keys, and whole heads that are rotated, where others of its architecture have a part of that.
+    pub plain: bool,
 }
 
 impl Tiny {
@@ -98,6 +100,7 @@ impl Tiny {
             router_scale: 2.0,
             counted: 2,
             per_layer: 0,
+            plain: false,
         }
     }
 
@@ -164,7 +167,12 @@ impl Tiny {
         .into_iter()
         // Falcon 7B, and StarCoder.
         .chain(["falcon", "starcoder"].map(|name| Self { kv_heads: 1, ..Self::new(name, None) }))
-        .chain([Self::with_per_layer(), Self::with_normed_experts()])
+        .chain([Self::with_per_layer(), Self::with_normed_experts(), Self::solar_open()])
+    }
+
+    /// Solar Open, which files call by the name of GLM 4.5.
+    pub fn solar_open() -> Self {
+        Self { plain: true, ..Self::new("glm4moe", None) }
     }
 
     /// Encoders with norms in front of attention and networks, and windows on both sides of a token.
@@ -379,6 +387,7 @@ impl Tiny {
         match self.architecture {
             "gemma4" => 2 * self.head_dim,
             "phi3" => self.head_dim * 3 / 4,
+            "glm4moe" if self.plain => self.head_dim,
             "glm4" | "chatglm" | "glm4moe" | "bailingmoe2" | "minimax-m2" | "nemotron" => self.head_dim / 2,
             "qwen35" | "qwen35moe" | "qwen3next" => self.head_dim / 4,
             "stablelm" | "gptneox" => self.head_dim / 4,

@@ -26,7 +26,10 @@ impl Source<'_> {
             return Ok(());
         }
         let said = self.partial_rotation(parameters)?;
+        // Solar Open, which is GLM 4.5 otherwise, rotates whole heads.
+        let whole = self.get("model_type").is_some_and(|kind| kind == "solar_open");
         let part = match family.pairs.and_then(|pairs| pairs.part) {
+            Some(_) if whole => said.unwrap_or(1.0),
             Some(usual) => said.unwrap_or(usual),
             None => said.filter(|&part| part != 1.0).map_or(Ok(1.0), |part| {
                 Err(format!("{PART} is {part}: {} is not supported with it", family.gguf))
