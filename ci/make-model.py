@@ -362,6 +362,22 @@ TESTS = {
             "rope.scaling.original_context_length": 64,
         },
     ),
+    # Windows of three layers of four; the last layer guesses more tokens.
+    "tiny-exaone-moe": dict(
+        architecture="exaone-moe",
+        layers=6,
+        experts=(8, 3, 64),
+        keys={
+            "attention.sliding_window": 8,
+            "leading_dense_block_count": 1,
+            "nextn_predict_layers": 1,
+            "expert_shared_count": 2,
+            "expert_shared_feed_forward_length": 128,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "expert_gating_func": 2,
+        },
+    ),
     # Encoders like decoders; of the first, texts are multiplied with two matrices more.
     "tiny-gemma-embedding": dict(
         architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}
@@ -390,7 +406,7 @@ ENCODERS = {
 TEST_TOKENS = 24
 
 # Architectures with a bias for choosing experts, and how far its numbers spread: scores are those of a sigmoid, or of a softmax of few.
-SELECTION = {"glm4moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "lfm2moe": 0.2, "nemotron_h_moe": 0.2, "ernie4_5-moe": 0.1, "deepseek2": 0.2}
+SELECTION = {"glm4moe": 0.2, "exaone-moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "lfm2moe": 0.2, "nemotron_h_moe": 0.2, "ernie4_5-moe": 0.1, "deepseek2": 0.2}
 
 # Embeddings of positions instead of rotations.
 GPT2 = ("gpt2", "starcoder")
@@ -415,6 +431,7 @@ KEYS = {
         "rope.scaling.original_context_length": 4096,
     },
     "cohere2": {"attention.sliding_window": 4096, "logit_scale": 0.25},
+    "exaone-moe": {"attention.sliding_window": 128, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2},
     "gemma4": {"attention.sliding_window": 1024, "final_logit_softcapping": 30.0},
     "nemotron_h_moe": {"expert_shared_count": 1, "expert_shared_feed_forward_length": 512, "expert_weights_norm": True, "expert_weights_scale": 2.5},
     "deepseek2": {
@@ -664,7 +681,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             biased = not plain and architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "exaone-moe", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
             whole = architecture in WHOLE_NORMS
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1

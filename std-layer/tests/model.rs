@@ -76,7 +76,7 @@ fn every_architecture_has_its_configuration() {
             intermediate: 32,
             scoring: match name {
                 "glm4moe" | "bailingmoe2" | "dots1" | "minimax-m2" | "lfm2moe" | "deepseek2"
-                | "nemotron_h_moe" | "llama4" => Scoring::Sigmoid,
+                | "nemotron_h_moe" | "llama4" | "exaone-moe" => Scoring::Sigmoid,
                 _ => Scoring::Softmax,
             },
             selection_bias: is(&["minimax-m2", "nemotron_h_moe"])
@@ -165,7 +165,7 @@ fn every_architecture_has_its_configuration() {
             || lfm2
             || llama4
             || is(&["apertus", "gemma3", "gemma-embedding", "gemma4", "exaone4", "bailingmoe2", "dots1"])
-            || is(&["hunyuan-dense", "hunyuan-moe"]);
+            || is(&["hunyuan-dense", "hunyuan-moe", "exaone-moe"]);
         let post_norms = is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, has_whole_norms(name));
@@ -252,7 +252,7 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let ropes: Vec<_> = c.layer.iter().map(|layer| layer.rope).collect();
             assert_eq!(ropes, [0, 0, 0, 1, 0, 0, 0]);
-        } else if is(&["exaone4", "cohere2"]) {
+        } else if is(&["exaone4", "exaone-moe", "cohere2"]) {
             // What sees all is not rotated.
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let layers: Vec<_> = c.layer.iter().map(|layer| (layer.window, layer.rope)).collect();

@@ -94,6 +94,8 @@ pub enum Architecture {
     Exaone,
     /// Exaone 4.
     Exaone4,
+    /// K-EXAONE.
+    ExaoneMoe,
     /// OLMo 1.
     Olmo,
     /// OLMo 2 and 3.

@@ -127,6 +127,13 @@ pub(super) const GEMMA3: Family = Family {
     scores_by_width: Some(62),
     ..GEMMA
 };
+/// Of four layers the last one sees everything, and is not rotated.
+pub(super) const EXAONE_WINDOWS: Windows = Windows::Periodic {
+    period: 4,
+    without: Without::Last,
+    usual: Window::None,
+    rotation: LocalRotation::Alone,
+};
 pub(super) const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
 pub(super) const COHERE: Family = Family {
     architecture: Architecture::CommandR,

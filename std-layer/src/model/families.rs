@@ -2,8 +2,8 @@
 
 use super::architecture::{Architecture, Gate, Scoring};
 use super::bases::{
-    BIASED, COHERE, DECODER, DEEPSEEK2, ENCODER, GEMMA, GEMMA3, GLM, GPT2, GRANITE, HALVES, HUNYUAN,
-    LAYER_NORMS, LFM2, LLAMA, NEIGHBOURS, NEMOTRON_H, QWEN2, QWEN3, QWEN3_NEXT,
+    BIASED, COHERE, DECODER, DEEPSEEK2, ENCODER, EXAONE_WINDOWS, GEMMA, GEMMA3, GLM, GPT2, GRANITE, HALVES,
+    HUNYUAN, LAYER_NORMS, LFM2, LLAMA, NEIGHBOURS, NEMOTRON_H, QWEN2, QWEN3, QWEN3_NEXT,
 };
 use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows, Without};
 
@@ -32,7 +32,7 @@ impl Architecture {
 }
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 71] = [
+static FAMILIES: [Family; 72] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family {
         architecture: Architecture::Llama4,
@@ -317,15 +317,20 @@ static FAMILIES: [Family; 71] = [
         architecture: Architecture::Exaone4,
         gguf: "exaone4",
         checkpoints: &["exaone4"],
-        windows: Windows::Periodic {
-            period: 4,
-            without: Without::Last,
-            usual: Window::None,
-            rotation: LocalRotation::Alone,
-        },
+        windows: EXAONE_WINDOWS,
         input_norms: false,
         qk_norm: true,
         post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::ExaoneMoe,
+        gguf: "exaone-moe",
+        checkpoints: &["exaone_moe"],
+        windows: EXAONE_WINDOWS,
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        normalised: false,
+        qk_norm: true,
         ..DECODER
     },
     Family {

@@ -211,9 +211,10 @@ impl Metadata<'_> {
             Mixture::Some | Mixture::Wide => width.map(plain),
             Mixture::Normed => Some(plain(feed_forward)),
             Mixture::Scaling => Some(plain(intermediate)),
-            // Of Ernie and Nemotron all of them are so wide together, of others each is.
+            // Of Ernie, Nemotron and Exaone all of them are so wide together, of others each is.
             Mixture::DeepSeek(_)
-                if matches!(family.architecture, Architecture::Ernie45Moe | Architecture::NemotronHMoe) =>
+                if matches!(family.architecture, Architecture::Ernie45Moe | Architecture::NemotronHMoe)
+                    || family.architecture == Architecture::ExaoneMoe && width.is_some() =>
             {
                 width.map(plain)
             }

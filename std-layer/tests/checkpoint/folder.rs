@@ -379,6 +379,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("gpt-oss", _) => "gpt_oss",
         ("glm4moe", _) if tiny.plain => "solar_open",
         ("glm4moe", _) => "glm4_moe",
+        ("exaone-moe", _) => "exaone_moe",
         ("ernie4_5-moe", _) => "ernie4_5_moe",
         ("chatglm", _) => "glm",
         ("olmo2", _) => "olmo3",

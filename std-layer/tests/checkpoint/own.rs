@@ -23,6 +23,7 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".k_norm.", ".k_layernorm."),
             ("model.norm.", "model.embedding_norm."),
         ],
+        "exaone-moe" => &[(".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias")],
         "minimax-m2" => &[
             (".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"),
             (".gate_proj.", ".w1."),
@@ -262,6 +263,11 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         "granitemoe" => format!(
             r#","num_local_experts":{count},"num_experts_per_tok":{used},"shared_intermediate_size":40,"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
         ),
+        "exaone-moe" => format!(
+            r#","num_experts":{count},"num_experts_per_tok":{used},"num_shared_experts":2,"moe_intermediate_size":{},"mlp_layer_types":["dense","sparse","sparse"],"norm_topk_prob":true,"n_group":1,"topk_group":1,"routed_scaling_factor":1.0,"sliding_window":{},"sliding_window_pattern":"LG","layer_types":["sliding_attention","full_attention","sliding_attention"]"#,
+            tiny.between(),
+            tiny.window
+        ),
         "qwen" => r#","no_bias":true,"use_logn_attn":true,"rotary_pct":1.0"#.to_owned(),
         "olmo" => r#","clip_qkv":1.5"#.to_owned(),
         "llama4" => format!(
@@ -314,6 +320,21 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// Layers of K-EXAONE that guess more tokens are left out, and a pattern of windows in letters is none without a list of layers.
+#[test]
+fn predictors_of_exaone() {
+    let tiny = Tiny { experts_scale: 1.0, ..Tiny::new("exaone-moe", None) };
+    let gguf = tiny.open();
+    let folder = Folder::new("predictors of exaone");
+    folder.config(&config(&tiny).replace(r#""n_group""#, r#""num_nextn_predict_layers":1,"n_group""#));
+    let mut tensors = Dense::of(&tiny, &gguf);
+    tensors.push(Dense::floats("mtp.layers.0.input_layernorm.weight", &[2], &[1.0, 2.0]));
+    folder.tensors(&tensors, 1);
+    let model = Model::open(folder.path()).unwrap();
+    assert_alike(&logits(&model), &logits(&gguf), "predictors of exaone");
+    changed_configurations(&tiny, &[(r#""layer_types""#, r#""kinds""#, &["sliding_window_pattern", "LG"])]);
 }
 
 /// Some models of Ling divide what an input has in the output matrix by its length.

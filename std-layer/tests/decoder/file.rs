@@ -68,7 +68,7 @@ impl Tiny {
             set("expert_shared_count", Value::U32(if self.shared() > 0 { 2 } else { 0 }));
             set("expert_weights_norm", Value::Bool(!self.is(&["bailingmoe", "deepseek"])));
         }
-        if self.is(&["ernie4_5-moe", "granitemoe", "nemotron_h_moe"]) {
+        if self.is(&["ernie4_5-moe", "exaone-moe", "granitemoe", "nemotron_h_moe"]) {
             set("expert_shared_feed_forward_length", Value::U32(self.shared() as u32));
         }
         if self.is_latent() {
@@ -92,7 +92,7 @@ impl Tiny {
         if self.architecture == "gemma-embedding" {
             set("dense_2_feat_out", Value::U32(DENSE as u32));
         }
-        let periodic = encoder || self.is(&["exaone4", "olmo2", "cohere2", "gemma4"]);
+        let periodic = encoder || self.is(&["exaone4", "exaone-moe", "olmo2", "cohere2", "gemma4"]);
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }

@@ -201,6 +201,7 @@ impl Tiny {
                     "qwen3vl",
                     "qwen3vlmoe",
                     "exaone4",
+                    "exaone-moe",
                     "glm4moe",
                     "bailingmoe2",
                     "dots1",
@@ -288,6 +289,7 @@ impl Tiny {
             self.is(&[
                 "glm4moe",
                 "ernie4_5-moe",
+                "exaone-moe",
                 "bailingmoe2",
                 "dots1",
                 "minimax-m2",

@@ -162,6 +162,7 @@ impl Tiny {
             ("llama4", Some(QuantFormat::Q4_1)),
             ("olmo", None),
             ("apertus", None),
+            ("exaone-moe", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -275,6 +276,7 @@ impl Tiny {
     fn deepseek(&self) -> bool {
         self.is_latent()
             || self.is(&[
+                "exaone-moe",
                 "glm4moe",
                 "ernie4_5-moe",
                 "bailingmoe2",

@@ -70,8 +70,17 @@ pub fn has_whole_norms(architecture: &str) -> bool {
 /// Whether its experts are of DeepSeek's kind. The first layer of drafts has none, and beside those of the others is a network, but in LFM2.
 pub fn is_deepseek(architecture: &str) -> bool {
     is_latent(architecture)
-        || ["glm4moe", "ernie4_5-moe", "bailingmoe2", "dots1", "bailingmoe", "deepseek", "lfm2moe"]
-            .contains(&architecture)
+        || [
+            "exaone-moe",
+            "glm4moe",
+            "ernie4_5-moe",
+            "bailingmoe2",
+            "dots1",
+            "bailingmoe",
+            "deepseek",
+            "lfm2moe",
+        ]
+        .contains(&architecture)
 }
 
 /// Whether attention is latent. Of Mistral 4 drafts have one product of queries, of others two.
@@ -162,6 +171,7 @@ impl Draft {
             "phi3",
             "gpt-oss",
             "exaone4",
+            "exaone-moe",
             "olmo2",
             "cohere2",
             "modern-bert",
@@ -419,6 +429,7 @@ impl Draft {
                     "gemma-embedding",
                     "gemma4",
                     "exaone4",
+                    "exaone-moe",
                     "bailingmoe2",
                     "dots1",
                     "hunyuan-dense",

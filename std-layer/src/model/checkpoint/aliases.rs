@@ -20,6 +20,7 @@ const LFM2: Aliases = &[
 ];
 const MINIMAX: Aliases =
     &[(".block_sparse_moe.", ".mlp."), (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")];
+const EXAONE_MOE: Aliases = &[(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")];
 const HUNYUAN: Aliases = &[(".mlp.gate.wg.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts.")];
 const LLAMA4: Aliases = &[
     (".feed_forward.", ".mlp."),
@@ -162,6 +163,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
     match architecture {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
         Architecture::MiniMaxM2 => [MINIMAX, W123],
+        Architecture::ExaoneMoe => [EXAONE_MOE, &[]],
         Architecture::HunyuanMoe => [HUNYUAN, &[]],
         Architecture::Llama4 => [LLAMA4, &[]],
         Architecture::GraniteMoe => [GRANITE, &[]],
@@ -226,6 +228,7 @@ fn keys(architecture: Architecture) -> Aliases {
         Architecture::BailingMoe | Architecture::BailingMoe2 => {
             &[("num_shared_experts", "n_shared_experts"), ("score_function", "scoring_func")]
         }
+        Architecture::ExaoneMoe => &[("num_shared_experts", "n_shared_experts")],
         _ => &[],
     }
 }
