@@ -378,6 +378,21 @@ TESTS = {
             "expert_gating_func": 2,
         },
     ),
+    # Gates of attention have a matrix of their own.
+    "tiny-afmoe": dict(
+        architecture="afmoe",
+        layers=5,
+        head_dim=32,
+        experts=(8, 3, 64),
+        keys={
+            "attention.sliding_window": 8,
+            "leading_dense_block_count": 2,
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.826,
+            "expert_gating_func": 2,
+        },
+    ),
     # Encoders like decoders; of the first, texts are multiplied with two matrices more.
     "tiny-gemma-embedding": dict(
         architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}
@@ -406,7 +421,7 @@ ENCODERS = {
 TEST_TOKENS = 24
 
 # Architectures with a bias for choosing experts, and how far its numbers spread: scores are those of a sigmoid, or of a softmax of few.
-SELECTION = {"glm4moe": 0.2, "exaone-moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "lfm2moe": 0.2, "nemotron_h_moe": 0.2, "ernie4_5-moe": 0.1, "deepseek2": 0.2}
+SELECTION = {"glm4moe": 0.2, "afmoe": 0.2, "exaone-moe": 0.2, "bailingmoe2": 0.2, "dots1": 0.2, "minimax-m2": 0.2, "lfm2moe": 0.2, "nemotron_h_moe": 0.2, "ernie4_5-moe": 0.1, "deepseek2": 0.2}
 
 # Embeddings of positions instead of rotations.
 GPT2 = ("gpt2", "starcoder")
@@ -431,6 +446,7 @@ KEYS = {
         "rope.scaling.original_context_length": 4096,
     },
     "cohere2": {"attention.sliding_window": 4096, "logit_scale": 0.25},
+    "afmoe": {"attention.sliding_window": 2048, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_norm": True},
     "exaone-moe": {"attention.sliding_window": 128, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2},
     "gemma4": {"attention.sliding_window": 1024, "final_logit_softcapping": 30.0},
     "nemotron_h_moe": {"expert_shared_count": 1, "expert_shared_feed_forward_length": 512, "expert_weights_norm": True, "expert_weights_scale": 2.5},
@@ -670,6 +686,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             latent_attention(m, kind, i, width, heads, *latent)
         # Of each head, its gates follow its queries.
         inputs = [("attn_q", queries * (2 if architecture in HYBRID else 1), width), ("attn_k", keys, width), ("attn_v", keys, width)]
+        if architecture == "afmoe":
+            inputs.append(("attn_gate", queries, width))
         if i >= layers - shared:
             inputs = inputs[:1]
         elif local and not is_local and not per_layer:
@@ -681,7 +699,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             biased = not plain and architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "exaone-moe", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "exaone-moe", "afmoe", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
             whole = architecture in WHOLE_NORMS
             # Of Gemma 4 they contain the scale of scores.
             mean = own_dim**-0.5 if local else 1
@@ -693,7 +711,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             m.vector(layer + "attn_k_norm.weight", (kv_heads, head_dim), 1)
         if local:
             m.vector(layer + "layer_output_scale.weight", 1, 0.7)
-        if architecture in ("gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"):
+        if architecture in ("gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2", "afmoe"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":

@@ -70,9 +70,9 @@ def softcap(x, cap):
 NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4", "llama4", "baichuan", "xverse", "olmo")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
-DEEPSEEK = {"glm4moe": 2, "exaone-moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1, "llama4": 2}
+DEEPSEEK = {"glm4moe": 2, "afmoe": 2, "exaone-moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1, "llama4": 2}
 # Of so many layers the last one sees all positions, and the others those of a window.
-PERIODS = {"gemma4": 6, "gemma3": 6, "gemma-embedding": 6, "modern-bert": 3, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "exaone-moe": 4, "olmo2": 4, "cohere2": 4}
+PERIODS = {"gemma4": 6, "gemma3": 6, "gemma-embedding": 6, "modern-bert": 3, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "exaone-moe": 4, "afmoe": 4, "olmo2": 4, "cohere2": 4}
 # Encoders with norms in front of attention and networks, as decoders have them. Windows are half as long on each side.
 ENCODERS = ("gemma-embedding", "modern-bert")
 # Attention and the feed-forward network take the same numbers.
@@ -407,11 +407,13 @@ class Model:
                 return y
             if by_distance:
                 return y
-            still = layer % 4 == 3 if self.architecture in ("smollm3", "llama4") else self.architecture in ("exaone4", "exaone-moe", "cohere2") and self.window > 0 and not local
+            still = layer % 4 == 3 if self.architecture in ("smollm3", "llama4") else self.architecture in ("exaone4", "exaone-moe", "afmoe", "cohere2") and self.window > 0 and not local
             return y if still else self.rotate(y, local)
 
         q = linear("attn_q", self.heads)
         q, gate = q[..., :head_dim], q[..., head_dim:]
+        if self.architecture == "afmoe":
+            gate = linear("attn_gate", self.heads)
 
         def turned(y, role):
             if self.architecture == "llama4":
@@ -544,7 +546,7 @@ class Model:
         """What the output matrix multiplies."""
         embedding = self.weight("token_embd.weight")
         x = embedding[np.asarray(tokens)]
-        x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma else 1))
+        x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma or self.architecture == "afmoe" else 1))
         if self.weight("position_embd.weight") is not None:
             x = x + self.weight("position_embd.weight")[: len(tokens)]
         if self.architecture == "modern-bert":

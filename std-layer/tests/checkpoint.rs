@@ -105,6 +105,7 @@ fn all() -> Vec<Tiny> {
         Tiny::new("glm4moe", None),
         Tiny::solar_open(),
         Tiny::new("exaone-moe", None),
+        Tiny::new("afmoe", None),
         Tiny::new("ernie4_5-moe", None),
         Tiny::new("dots1", None),
         Tiny::new("olmoe", None),

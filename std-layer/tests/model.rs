@@ -76,7 +76,7 @@ fn every_architecture_has_its_configuration() {
             intermediate: 32,
             scoring: match name {
                 "glm4moe" | "bailingmoe2" | "dots1" | "minimax-m2" | "lfm2moe" | "deepseek2"
-                | "nemotron_h_moe" | "llama4" | "exaone-moe" => Scoring::Sigmoid,
+                | "nemotron_h_moe" | "llama4" | "exaone-moe" | "afmoe" => Scoring::Sigmoid,
                 _ => Scoring::Softmax,
             },
             selection_bias: is(&["minimax-m2", "nemotron_h_moe"])
@@ -120,7 +120,7 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
         let gemma = name.starts_with("gemma");
         if name != "minicpm" {
-            assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
+            assert_eq!(c.embedding_scale, if gemma || name == "afmoe" { 32f32.sqrt() } else { 1.0 });
             assert_eq!(c.logit_scale, 1.0);
         }
         let gate = match name {
@@ -165,8 +165,9 @@ fn every_architecture_has_its_configuration() {
             || lfm2
             || llama4
             || is(&["apertus", "gemma3", "gemma-embedding", "gemma4", "exaone4", "bailingmoe2", "dots1"])
-            || is(&["hunyuan-dense", "hunyuan-moe", "exaone-moe"]);
-        let post_norms = is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]);
+            || is(&["hunyuan-dense", "hunyuan-moe", "exaone-moe", "afmoe"]);
+        let post_norms =
+            is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2", "afmoe"]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, has_whole_norms(name));
         let behind = name.starts_with("hunyuan") || llama4;
@@ -188,7 +189,7 @@ fn every_architecture_has_its_configuration() {
             true => Some(Recurrence::Convolution(ShortConvolution { channels: 32, taps: 3 })),
             false => (hybrid || is_space(name)).then_some(Recurrence::Linear(linear)),
         };
-        assert_eq!((c.attention_gates, c.recurrence), (hybrid, recurrence));
+        assert_eq!((c.attention_gates, c.recurrence), (hybrid || name == "afmoe", recurrence));
         let most = recurrence.is_some();
         let recurrent: Vec<_> = c.layer.iter().map(|layer| layer.recurrent).collect();
         assert_eq!(recurrent, [most, most, most, false, most, most, most]);
@@ -252,7 +253,7 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let ropes: Vec<_> = c.layer.iter().map(|layer| layer.rope).collect();
             assert_eq!(ropes, [0, 0, 0, 1, 0, 0, 0]);
-        } else if is(&["exaone4", "exaone-moe", "cohere2"]) {
+        } else if is(&["exaone4", "exaone-moe", "afmoe", "cohere2"]) {
             // What sees all is not rotated.
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let layers: Vec<_> = c.layer.iter().map(|layer| (layer.window, layer.rope)).collect();

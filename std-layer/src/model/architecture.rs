@@ -138,6 +138,8 @@ pub enum Architecture {
     Nemotron,
     /// AFM of Arcee.
     Arcee,
+    /// Trinity of Arcee: mixtures of experts.
+    Afmoe,
     /// OpenAI's mixtures of experts, gpt-oss-20b and gpt-oss-120b.
     GptOss,
     /// Encoders of BERT's kind: BERT, MiniLM, BGE, E5, GTE.

@@ -53,6 +53,7 @@ pub(super) const DECODER: Family = Family {
     attention_bias: false,
     attention_output_bias: false,
     attention_sinks: false,
+    gates_apart: false,
     alibi: false,
     alibi_layers: None,
     position_embeddings: false,
@@ -128,12 +129,9 @@ pub(super) const GEMMA3: Family = Family {
     ..GEMMA
 };
 /// Of four layers the last one sees everything, and is not rotated.
-pub(super) const EXAONE_WINDOWS: Windows = Windows::Periodic {
-    period: 4,
-    without: Without::Last,
-    usual: Window::None,
-    rotation: LocalRotation::Alone,
-};
+pub(super) const fn three_of_four(usual: Window) -> Windows {
+    Windows::Periodic { period: 4, without: Without::Last, usual, rotation: LocalRotation::Alone }
+}
 pub(super) const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
 pub(super) const COHERE: Family = Family {
     architecture: Architecture::CommandR,

@@ -356,6 +356,8 @@ pub struct Config {
     pub attention_output_bias: bool,
     /// Whether each query head has gates, as many as elements, which the same matrix gives: those of a head behind its queries.
     pub attention_gates: bool,
+    /// Whether files have these in a matrix of their own.
+    pub(super) gates_apart: bool,
     /// What recurrent layers have in place of attention, if there are any.
     pub recurrence: Option<Recurrence>,
     /// What attention is if it is latent.

@@ -2,7 +2,7 @@
 
 use super::architecture::{Architecture, Gate, Scoring};
 use super::bases::{
-    BIASED, COHERE, DECODER, DEEPSEEK2, ENCODER, EXAONE_WINDOWS, GEMMA, GEMMA3, GLM, GPT2, GRANITE, HALVES,
+    three_of_four, BIASED, COHERE, DECODER, DEEPSEEK2, ENCODER, GEMMA, GEMMA3, GLM, GPT2, GRANITE, HALVES,
     HUNYUAN, LAYER_NORMS, LFM2, LLAMA, NEIGHBOURS, NEMOTRON_H, QWEN2, QWEN3, QWEN3_NEXT,
 };
 use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows, Without};
@@ -32,7 +32,7 @@ impl Architecture {
 }
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 72] = [
+static FAMILIES: [Family; 73] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family {
         architecture: Architecture::Llama4,
@@ -317,7 +317,7 @@ static FAMILIES: [Family; 72] = [
         architecture: Architecture::Exaone4,
         gguf: "exaone4",
         checkpoints: &["exaone4"],
-        windows: EXAONE_WINDOWS,
+        windows: three_of_four(Window::None),
         input_norms: false,
         qk_norm: true,
         post_norms: true,
@@ -327,7 +327,7 @@ static FAMILIES: [Family; 72] = [
         architecture: Architecture::ExaoneMoe,
         gguf: "exaone-moe",
         checkpoints: &["exaone_moe"],
-        windows: EXAONE_WINDOWS,
+        windows: three_of_four(Window::None),
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         normalised: false,
         qk_norm: true,
@@ -371,12 +371,7 @@ static FAMILIES: [Family; 72] = [
         architecture: Architecture::Cohere2,
         gguf: "cohere2",
         checkpoints: &["cohere2"],
-        windows: Windows::Periodic {
-            period: 4,
-            without: Without::Last,
-            usual: Window::Needed,
-            rotation: LocalRotation::Alone,
-        },
+        windows: three_of_four(Window::Needed),
         ..COHERE
     },
     COHERE,
@@ -479,6 +474,19 @@ static FAMILIES: [Family; 72] = [
         gate: Gate::ReluSquared,
         gated: false,
         ..LLAMA
+    },
+    Family {
+        architecture: Architecture::Afmoe,
+        gguf: "afmoe",
+        checkpoints: &["afmoe"],
+        windows: three_of_four(Window::Needed),
+        experts: Mixture::DeepSeek(Scoring::Sigmoid),
+        normalised: false,
+        qk_norm: true,
+        post_norms: true,
+        gates_apart: true,
+        embedding_by_width: true,
+        ..DECODER
     },
     Family {
         architecture: Architecture::GptOss,

@@ -70,6 +70,8 @@ pub(super) struct Family {
     pub(super) attention_bias: bool,
     pub(super) attention_output_bias: bool,
     pub(super) attention_sinks: bool,
+    /// Whether queries have gates, for which files have a matrix of its own.
+    pub(super) gates_apart: bool,
     /// Whether there are linear biases.
     pub(super) alibi: bool,
     /// The number of layers of a model that has linear biases in place of rotations, which no key says.
@@ -82,7 +84,7 @@ pub(super) struct Family {
     pub(super) networks_are_layers: bool,
     /// Whether networks are half as wide as files say.
     pub(super) halved_networks: bool,
-    /// Whether embeddings are multiplied by the square root of their length.
+    /// Whether embeddings are multiplied by the square root of their length, unless a file has another factor.
     pub(super) embedding_by_width: bool,
     /// Whether layers with a window may have heads of their own, and layers without one keys for values.
     pub(super) local_heads: bool,

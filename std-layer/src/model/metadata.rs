@@ -207,7 +207,10 @@ impl<'a> Metadata<'a> {
         const ADDED: &str = ".residual_scale";
         let width = width as f64;
         let Some(usual) = family.scales else {
-            let embedding = if family.embedding_by_width { width.sqrt() } else { 1.0 };
+            let embedding = match family.embedding_by_width {
+                true => self.positive_or_none(".embedding_scale")?.unwrap_or(width.sqrt()),
+                false => 1.0,
+            };
             let logits = if family.logit_factor { self.positive_or_none(".logit_scale")? } else { None };
             return Ok([embedding, logits.unwrap_or(1.0), eps].map(|x| x as f32));
         };
@@ -544,7 +547,9 @@ impl Config {
             attention_clamp: meta.positive_or_none(".attention.clamp_kqv")?.map(|x| x as f32),
             attention_output_bias: family.attention_output_bias
                 || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
-            attention_gates: matches!(family.recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }),
+            attention_gates: family.gates_apart
+                || matches!(family.recurrent, Recurrent::Grouped { .. } | Recurrent::Tiled { .. }),
+            gates_apart: family.gates_apart,
             recurrence,
             latent_attention,
             attention_sinks: family.attention_sinks,

@@ -16,6 +16,7 @@ mod dense;
 mod error;
 mod families;
 mod family;
+mod gates;
 mod generator;
 mod heads;
 mod keys;

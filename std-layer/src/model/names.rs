@@ -336,11 +336,26 @@ pub(super) const QKV_BIAS: Name =
     })
     .named_if(is_normed, "encoder.layer.{}.attn.Wqkv.bias")
     .if_so(|c| c.fused_qkv && c.attention_bias);
-pub(super) const Q: Name =
-    name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])
-        .named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
-        .if_so(|c| !c.fused_qkv && !is_twice(c))
-        .attention();
+pub(super) const Q: Name = name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| {
+    vec![c.hidden, if c.gates_apart { mixed(c) } else { queries(c) }]
+})
+.named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
+.if_so(|c| !c.fused_qkv && !is_twice(c))
+.attention();
+/// Gates of what attention gives, where queries have a matrix without them.
+pub(super) const GATES: Name =
+    name("blk.{}.attn_gate.weight", "model.layers.{}.self_attn.gate_proj.weight", |c| {
+        vec![c.hidden, mixed(c)]
+    })
+    .if_so(|c| c.gates_apart)
+    .attention();
+/// What both become. No file has it.
+pub(super) const QUERIES_AND_GATES: Name =
+    name("blk.{}.attn_q_and_gate.weight", "model.layers.{}.self_attn.q_and_gate_proj.weight", |c| {
+        vec![c.hidden, queries(c)]
+    })
+    .if_so(|c| c.gates_apart)
+    .attention();
 pub(super) const K: Name =
     name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.key.weight")
@@ -546,12 +561,14 @@ pub(super) static GLOBAL: [Name; 19] = [
     DENSE[1],
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 75] = [
+pub(super) static LAYER: [Name; 77] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
     QKV_BIAS,
     Q,
+    GATES,
+    QUERIES_AND_GATES,
     K,
     V,
     ATTENTION_OUTPUT,

@@ -21,6 +21,8 @@ use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 #[derive(Debug)]
 pub(super) struct Files<'a> {
     parts: Vec<(PathBuf, Gguf<'a>)>,
+    /// What was made of the tensors of these.
+    pub(super) made: Option<Gguf<'a>>,
     naming: Naming,
 }
 
@@ -46,7 +48,7 @@ impl<'a> Files<'a> {
     }
 
     pub(super) fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        self.parts.iter().find_map(|(_, file)| file.tensor(name))
+        self.all().find_map(|file| file.tensor(name))
     }
 
     pub(super) fn tensors_len(&self) -> usize {
@@ -66,7 +68,11 @@ impl<'a> Files<'a> {
     }
 
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
-        self.parts.iter().flat_map(|(_, file)| file.tensors())
+        self.all().flat_map(|file| file.tensors())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Gguf<'a>> {
+        self.parts.iter().map(|(_, file)| file).chain(&self.made)
     }
 
     /// No name twice, no byte in two tensors.
@@ -93,7 +99,12 @@ impl<'a> Files<'a> {
     }
 
     /// A tensor of the model's shape: of a layer, and of an expert if each has one.
-    fn find(&self, config: &Config, name: &Name, at: [usize; 2]) -> Result<Tensor<'_>, ModelError> {
+    pub(super) fn find(
+        &self,
+        config: &Config,
+        name: &Name,
+        at: [usize; 2],
+    ) -> Result<Tensor<'_>, ModelError> {
         let (own, expected) = (name.of(self.naming, config, at), name.dims(self.naming, config, at[0]));
         let Some(tensor) = self.tensor(&own) else {
             let hf = name.in_hf(config, at[0]);
@@ -277,7 +288,7 @@ impl<'a> Files<'a> {
                 (self.parts(config, &names::QKV, layer, sizes)?, &names::ATTENTION_OUTPUT)
             }
             None => {
-                let q = matrix(&names::Q)?;
+                let q = matrix(if config.gates_apart { &names::QUERIES_AND_GATES } else { &names::Q })?;
                 let none = || q.row_range(0, 0).map_err(|e| bad_tensor(names::K.gguf, e.to_string()));
                 let own = |name: &Name, other: Result<_, _>| match name.needed(config, layer) {
                     true => self.matrix(config, name, [layer, 0]),
@@ -478,14 +489,14 @@ impl Model<'static> {
         let path = path.as_ref();
         if let Some(folder) = checkpoint::folder(path) {
             let parts = vec![checkpoint::open(folder)?];
-            return Self::new(Files { parts, naming: Naming::HuggingFace });
+            return Self::new(Files { parts, made: None, naming: Naming::HuggingFace });
         }
         let file = map(path)?;
         let parts = match Split::of(path, &file)? {
             None => vec![(path.to_owned(), file)],
             Some(split) => split.open(path, file)?,
         };
-        Self::new(Files { parts, naming: Naming::Gguf })
+        Self::new(Files { parts, made: None, naming: Naming::Gguf })
     }
 }
 
@@ -500,12 +511,13 @@ impl<'a> Model<'a> {
         if Split::of(Path::new(""), &file)?.is_some() {
             return Err(Split::problem(Path::new(""), "a part of a split file cannot be used alone"));
         }
-        Self::new(Files { parts: vec![(PathBuf::new(), file)], naming: Naming::Gguf })
+        Self::new(Files { parts: vec![(PathBuf::new(), file)], made: None, naming: Naming::Gguf })
     }
 
-    fn new(files: Files<'a>) -> Result<Self, ModelError> {
+    fn new(mut files: Files<'a>) -> Result<Self, ModelError> {
         files.check()?;
         let config = Config::read(&files)?;
+        files.join_gates(&config)?;
         let model = Self { files, config };
         // What is missing or wrong is said now.
         model.weights()?;

@@ -220,6 +220,18 @@ impl Dense {
             if layer.latent.is_some() {
                 all.extend(latent::tensors(layer, &at("self_attn")));
             }
+            // Rows of a head's queries, and those of its gates, which a matrix of their own has.
+            let part = |w: Matrix<'_>, skipped: usize| {
+                let (x, size) = (numbers(w), tiny.head_dim * w.cols());
+                let x: Vec<f32> = x.chunks(size).skip(skipped).step_by(2).flatten().copied().collect();
+                (x.len() / w.cols(), x)
+            };
+            let gates_apart = name == "afmoe";
+            if gates_apart {
+                let (rows, x) = part(layer.q, 1);
+                let name = at("self_attn.gate_proj.weight");
+                all.push(Self::stored(&name, layer.q.format(), &[rows, layer.q.cols()], &x));
+            }
             let same_values = gguf.config().values_are_keys && gguf.config().layer[l].window.is_none();
             let apart = !is(&FUSED) && layer.recurrent.is_none() && layer.latent.is_none();
             let there = |name: &str, w: Matrix<'_>| apart && w.rows() > 0 && !(same_values && name == "v");
@@ -228,7 +240,12 @@ impl Dense {
                 if reordered && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
                 }
-                all.push(matrix(at(&format!("self_attn.{name}_proj.weight")), w, x));
+                let mut rows = w.rows();
+                if gates_apart && name == "q" {
+                    (rows, x) = part(w, 0);
+                }
+                let own = at(&format!("self_attn.{name}_proj.weight"));
+                all.push(Self::stored(&own, w.format(), &[rows, w.cols()], &x));
                 if let Some(bias) = bias {
                     all.push(Self::floats(&at(&format!("self_attn.{name}_proj.bias")), &[bias.len()], bias));
                 }
@@ -325,6 +342,7 @@ impl Dense {
                 "gemma2" | "gemma3" | "gemma-embedding" | "gemma4" => {
                     ["post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
                 }
+                "afmoe" => ["post_attention_layernorm", "pre_mlp_layernorm", "post_mlp_layernorm"],
                 "exaone4" | "olmo2" => ["post_attention_layernorm", "", "post_feedforward_layernorm"],
                 _ => ["", "post_attention_layernorm", ""],
             };

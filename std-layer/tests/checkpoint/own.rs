@@ -23,6 +23,9 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".k_norm.", ".k_layernorm."),
             ("model.norm.", "model.embedding_norm."),
         ],
+        "afmoe" => {
+            &[(".mlp.gate.e_score_correction_bias", ".mlp.expert_bias"), (".mlp.gate.", ".mlp.router.gate.")]
+        }
         "exaone-moe" => &[(".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias")],
         "minimax-m2" => &[
             (".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"),
@@ -263,6 +266,11 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         "granitemoe" => format!(
             r#","num_local_experts":{count},"num_experts_per_tok":{used},"shared_intermediate_size":40,"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
         ),
+        "afmoe" => format!(
+            r#","num_experts":{count},"num_experts_per_tok":{used},"num_shared_experts":2,"moe_intermediate_size":{},"num_dense_layers":1,"route_norm":true,"score_func":"sigmoid","route_scale":1.0,"sliding_window":{},"global_attn_every_n_layers":2,"mup_enabled":true"#,
+            tiny.between(),
+            tiny.window
+        ),
         "exaone-moe" => format!(
             r#","num_experts":{count},"num_experts_per_tok":{used},"num_shared_experts":2,"moe_intermediate_size":{},"mlp_layer_types":["dense","sparse","sparse"],"norm_topk_prob":true,"n_group":1,"topk_group":1,"routed_scaling_factor":1.0,"sliding_window":{},"sliding_window_pattern":"LG","layer_types":["sliding_attention","full_attention","sliding_attention"]"#,
             tiny.between(),
@@ -335,6 +343,33 @@ fn predictors_of_exaone() {
     let model = Model::open(folder.path()).unwrap();
     assert_alike(&logits(&model), &logits(&gguf), "predictors of exaone");
     changed_configurations(&tiny, &[(r#""layer_types""#, r#""kinds""#, &["sliding_window_pattern", "LG"])]);
+}
+
+/// Embeddings of Trinity have a factor if the configuration says so; scores of experts are always divided by their sum.
+#[test]
+fn trinity() {
+    let tiny = Tiny { experts_scale: 1.0, ..Tiny::new("afmoe", None) };
+    let folder = Folder::new("trinity");
+    folder.tensors(&Dense::of(&tiny, &tiny.open()), 1);
+    let opened = |scaled: &str| {
+        folder.config(&config(&tiny).replace(r#""mup_enabled":true"#, scaled));
+        Model::open(folder.path()).unwrap()
+    };
+    for (said, scale) in [(r#""mup_enabled":true"#, 8.0), (r#""mup_enabled":false"#, 1.0), (r#""a":1"#, 1.0)]
+    {
+        let model = opened(said);
+        let experts = model.config().experts.unwrap();
+        assert_eq!((model.config().embedding_scale, experts.normalised), (scale, true), "{said}");
+    }
+    changed_configurations(
+        &tiny,
+        &[
+            (r#""route_norm":true"#, r#""route_norm":false"#, &["route_norm", "false"]),
+            (r#""score_func":"sigmoid""#, r#""score_func":"softmax""#, &["score_func", "softmax"]),
+            (r#""mup_enabled":true"#, r#""mup_enabled":1"#, &["mup_enabled", "1"]),
+            (r#""sliding_window":24,"#, "", &["afmoe.attention.sliding_window"]),
+        ],
+    );
 }
 
 /// Some models of Ling divide what an input has in the output matrix by its length.

@@ -92,7 +92,7 @@ impl Tiny {
         if self.architecture == "gemma-embedding" {
             set("dense_2_feat_out", Value::U32(DENSE as u32));
         }
-        let periodic = encoder || self.is(&["exaone4", "exaone-moe", "olmo2", "cohere2", "gemma4"]);
+        let periodic = encoder || self.is(&["exaone4", "exaone-moe", "afmoe", "olmo2", "cohere2", "gemma4"]);
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }

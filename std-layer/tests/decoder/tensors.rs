@@ -96,6 +96,9 @@ impl Tiny {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else if self.attends(l) {
                 add("attn_q", &[self.hidden, if hybrid { 2 * q } else { q }]);
+                if self.architecture == "afmoe" {
+                    add("attn_gate", &[self.hidden, q]);
+                }
                 if own_keys {
                     add("attn_k", &[self.hidden, kv]);
                 }
@@ -186,7 +189,16 @@ impl Tiny {
                 add("proj", &[self.per_layer, self.hidden]);
                 add("post_norm", &[self.hidden]);
             }
-            if self.is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]) {
+            if self.is(&[
+                "gemma2",
+                "gemma3",
+                "gemma-embedding",
+                "gemma4",
+                "glm4",
+                "exaone4",
+                "olmo2",
+                "afmoe",
+            ]) {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
@@ -202,6 +214,7 @@ impl Tiny {
                     "qwen3vlmoe",
                     "exaone4",
                     "exaone-moe",
+                    "afmoe",
                     "glm4moe",
                     "bailingmoe2",
                     "dots1",
@@ -290,6 +303,7 @@ impl Tiny {
                 "glm4moe",
                 "ernie4_5-moe",
                 "exaone-moe",
+                "afmoe",
                 "bailingmoe2",
                 "dots1",
                 "minimax-m2",

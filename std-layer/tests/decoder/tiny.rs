@@ -163,6 +163,7 @@ impl Tiny {
             ("olmo", None),
             ("apertus", None),
             ("exaone-moe", None),
+            ("afmoe", Some(QuantFormat::Q8_0)),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -198,13 +199,14 @@ impl Tiny {
     }
 
     /// Those of them that differ in what they compute, and not in how their files name it. Behind the first ones: biases everywhere; rows of positions; bounds of queries, keys and values; an
-    /// activation with numbers of each layer; temperatures of scores; experts whose scores multiply what they take, all of which are used, so that rounding does not decide which ones are.
+    /// activation with numbers of each layer; temperatures of scores; experts whose scores multiply what they take, and gates beside windows, with experts all of which are used, so that rounding does not decide which ones are.
     pub fn unusual() -> impl Iterator<Item = Self> {
         let biased = Self::new("phi2", Some(QuantFormat::Q8_0));
         let others = ["gpt2", "olmo", "apertus", "mistral3"].map(|name| Self::new(name, None));
         let scaled = Self { experts: Some((3, 3)), ..Self::new("llama4", Some(QuantFormat::Q8_0)) };
+        let gated = Self { experts: Some((3, 3)), ..Self::new("afmoe", None) };
         let gemmas = [Self::with_per_layer(), Self::with_normed_experts()];
-        Self::others().take(14).chain([biased]).chain(gemmas).chain(others).chain([scaled])
+        Self::others().take(14).chain([biased]).chain(gemmas).chain(others).chain([scaled, gated])
     }
 
     /// As DeepSeek V2: a group of experts is as good as its best one.
@@ -276,6 +278,7 @@ impl Tiny {
     fn deepseek(&self) -> bool {
         self.is_latent()
             || self.is(&[
+                "afmoe",
                 "exaone-moe",
                 "glm4moe",
                 "ernie4_5-moe",

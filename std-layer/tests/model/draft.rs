@@ -71,6 +71,7 @@ pub fn has_whole_norms(architecture: &str) -> bool {
 pub fn is_deepseek(architecture: &str) -> bool {
     is_latent(architecture)
         || [
+            "afmoe",
             "exaone-moe",
             "glm4moe",
             "ernie4_5-moe",
@@ -172,6 +173,7 @@ impl Draft {
             "gpt-oss",
             "exaone4",
             "exaone-moe",
+            "afmoe",
             "olmo2",
             "cohere2",
             "modern-bert",
@@ -320,6 +322,9 @@ impl Draft {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
                 own("attn_q.weight", &[32, if hybrid { 128 } else { queries }], T::F32);
+                if architecture == "afmoe" {
+                    own("attn_gate.weight", &[32, 64], T::Q8_0);
+                }
                 own("attn_k.weight", &[32, 32], T::F16);
                 if !gemma4 || i != 5 {
                     own("attn_v.weight", &[32, 32], T::BF16);
@@ -430,6 +435,7 @@ impl Draft {
                     "gemma4",
                     "exaone4",
                     "exaone-moe",
+                    "afmoe",
                     "bailingmoe2",
                     "dots1",
                     "hunyuan-dense",
@@ -449,7 +455,7 @@ impl Draft {
             if gemma4 {
                 own("layer_output_scale.weight", &[1], T::F32);
             }
-            if is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2"]) {
+            if is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2", "afmoe"]) {
                 own("post_attention_norm.weight", &[32], T::F32);
                 own("post_ffw_norm.weight", &[32], T::F32);
             }

@@ -1,7 +1,8 @@
 //! Heads and networks that differ from layer to layer, embeddings for each layer, and experts with norms of their own, as Gemma 4 has them.
 
+use gllm_kernels_std::core::{Kernels, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Value, ValueType};
-use gllm_kernels_std::model::{Experts, KvHeads, Model, ModelError, Scoring, Shared};
+use gllm_kernels_std::model::{Experts, KvHeads, Matrix, Model, ModelError, Scoring, Shared};
 
 use super::draft::Draft;
 use super::{bad_value, config, refused};
@@ -200,4 +201,39 @@ fn experts_with_norms() {
     assert!(
         matches!(refused(&draft), ModelError::MissingTensor { name, .. } if name.contains("blk.6.pre_ffw"))
     );
+}
+
+/// Gates that a file has in a matrix of their own are behind the queries of each head; if both are not stored alike, in f16.
+#[test]
+fn gates_behind_queries() {
+    for of in [GgmlType::Q8_0, GgmlType::F32] {
+        let mut draft = Draft::of("afmoe");
+        for tensor in draft.tensors.iter_mut().filter(|tensor| tensor.name.ends_with("attn_gate.weight")) {
+            (tensor.of, tensor.fill) = (of, 0.0);
+        }
+        let bytes = draft.bytes();
+        let model = Model::from_bytes(&bytes).unwrap();
+        model.verify().unwrap();
+        let format = (of == GgmlType::Q8_0).then_some(QuantFormat::F16);
+        for layer in &model.weights().unwrap().layers {
+            assert_eq!((layer.q.rows(), layer.q.cols(), layer.q.format()), (128, 32, format));
+            // Queries are ones, and gates zeros.
+            let Matrix::Quantised(w) = layer.q else { continue };
+            let mut numbers = [f32::NAN; 128 * 32];
+            Kernels::<f32>::detect().dequant(w, &mut numbers).unwrap();
+            for (head, numbers) in numbers.chunks_exact(16 * 32).enumerate() {
+                let want = if head % 2 == 0 { 1.0 } else { 0.0 };
+                assert!(numbers.iter().all(|&x| x == want), "{head}");
+            }
+        }
+    }
+    let refusal = |change: fn(&mut Draft)| {
+        let mut draft = Draft::of("afmoe");
+        change(&mut draft);
+        refused(&draft).to_string()
+    };
+    let missing = refusal(|draft| draft.tensors.retain(|tensor| tensor.name != "blk.2.attn_gate.weight"));
+    assert!(missing.contains("blk.2.attn_gate.weight"), "{missing}");
+    let other = refusal(|draft| _ = draft.tensor("blk.1.attn_q_and_gate.weight", &[32, 128], GgmlType::F32));
+    assert!(other.contains("blk.1.attn_q_and_gate.weight"), "{other}");
 }

@@ -20,6 +20,12 @@ const LFM2: Aliases = &[
 ];
 const MINIMAX: Aliases =
     &[(".block_sparse_moe.", ".mlp."), (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")];
+const AFMOE: Aliases = &[
+    (".mlp.router.gate.", ".mlp.gate."),
+    (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".pre_mlp_layernorm.", ".pre_feedforward_layernorm."),
+    (".post_mlp_layernorm.", ".post_feedforward_layernorm."),
+];
 const EXAONE_MOE: Aliases = &[(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")];
 const HUNYUAN: Aliases = &[(".mlp.gate.wg.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts.")];
 const LLAMA4: Aliases = &[
@@ -163,6 +169,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
     match architecture {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
         Architecture::MiniMaxM2 => [MINIMAX, W123],
+        Architecture::Afmoe => [AFMOE, &[]],
         Architecture::ExaoneMoe => [EXAONE_MOE, &[]],
         Architecture::HunyuanMoe => [HUNYUAN, &[]],
         Architecture::Llama4 => [LLAMA4, &[]],
@@ -229,6 +236,11 @@ fn keys(architecture: Architecture) -> Aliases {
             &[("num_shared_experts", "n_shared_experts"), ("score_function", "scoring_func")]
         }
         Architecture::ExaoneMoe => &[("num_shared_experts", "n_shared_experts")],
+        Architecture::Afmoe => &[
+            ("num_shared_experts", "n_shared_experts"),
+            ("route_scale", "routed_scaling_factor"),
+            ("global_attn_every_n_layers", "sliding_window_pattern"),
+        ],
         _ => &[],
     }
 }

@@ -84,7 +84,7 @@ const CLIP: &str = "clip_qkv";
 const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 27] = [
+const USUAL: [(&str, &[&str]); 29] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
     // Bounds of queries, keys and values behind norms.
@@ -115,6 +115,9 @@ const USUAL: [(&str, &[&str]); 27] = [
     // Nemotron-H: experts of fewer elements than the residual stream has, and activations behind the convolution.
     ("moe_latent_size", &[]),
     ("mamba_hidden_act", &["\"silu\""]),
+    // Trinity: scores of experts.
+    ("route_norm", &["true"]),
+    ("score_func", &["\"sigmoid\""]),
     // Neighbours are rotated by latent attention.
     ("rope_interleave", &["true"]),
     // StableLM's parallel layers have norms of heads, and Cohere's layers are all parallel.
@@ -172,10 +175,14 @@ impl Source<'_> {
         }
     }
 
-    /// MiniCPM's factors of what layers add, and of logits, and that of Cohere. What the library assumes where nothing is said is not what GGUF files mean.
+    /// MiniCPM's factors of what layers add, and of logits, that of Cohere, and that of Trinity's embeddings. What the library assumes where nothing is said is not what GGUF files mean.
     fn scales(&mut self, architecture: Architecture) -> Result<(), String> {
         if architecture.family().logit_factor {
             return Self::positive(self.json, "logit_scale").map(|_| ());
+        }
+        // The factor of Trinity's embeddings is that of GGUF files, or there is none.
+        if architecture == Architecture::Afmoe && self.flag("mup_enabled")? != Some(true) {
+            return self.set("embedding_scale", Value::F32(1.0));
         }
         if architecture != Architecture::MiniCpm {
             return Ok(());

@@ -35,6 +35,7 @@ impl Source<'_> {
             None => match architecture {
                 Architecture::Qwen3Next | Architecture::Qwen35Moe | Architecture::Qwen3VlMoe => true,
                 Architecture::MiniMaxM2 | Architecture::HunyuanMoe | Architecture::GraniteMoe => true,
+                Architecture::Afmoe => true,
                 _ if deepseek => return Err(format!("{NORMALISED} is missing")),
                 _ => false,
             },
