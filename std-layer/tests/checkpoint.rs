@@ -93,6 +93,7 @@ fn all() -> Vec<Tiny> {
         "xverse",
         "orion",
         "olmo",
+        "apertus",
         "mistral3",
     ]
     .map(|name| Tiny::new(name, None));

@@ -173,7 +173,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// Those that have names in Hugging Face's library.
+    /// Those that have names in Hugging Face's library, but for those with numbers of each layer.
     pub(super) const NAMED: [Self; 4] = [Self::Silu, Self::Gelu, Self::GeluTanh, Self::ReluSquared];
 
     /// Its names there. That with tanh is written in several ways, which differ in rounding alone.
@@ -185,7 +185,8 @@ impl Gate {
                 &["gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"]
             }
             Self::ReluSquared => &["relu2"],
-            Self::ClampedSwiglu | Self::Xielu => &[],
+            Self::Xielu => &["xielu"],
+            Self::ClampedSwiglu => &[],
         }
     }
 

@@ -444,6 +444,7 @@ static FAMILIES: [Family; 73] = [
     Family {
         architecture: Architecture::Apertus,
         gguf: "apertus",
+        checkpoints: &["apertus"],
         gate: Gate::Xielu,
         gated: false,
         qk_norm: true,

@@ -323,6 +323,15 @@ impl Dense {
                     gate.map(|x| Self::floats(&at("mlp.shared_expert_gate.weight"), &[1, x.len()], x)),
                 );
             }
+            if let Some([positive, negative]) = gguf.config().layer[l].xielu {
+                // What their softplus is, and the number below 0 lacks 1/2.
+                let [p, n] = [positive, negative - 0.5].map(|x| x.exp_m1().ln());
+                for (name, shape, x) in
+                    [("alpha_p", &[1][..], p), ("alpha_n", &[1], n), ("beta", &[], 0.5), ("eps", &[], -1e-6)]
+                {
+                    all.push(Self::floats(&at(&format!("mlp.act_fn.{name}")), shape, &[x]));
+                }
+            }
             let (q_norm, k_norm) = match name {
                 "hunyuan-dense" => ("query_layernorm", "key_layernorm"),
                 _ => ("q_norm", "k_norm"),
@@ -457,6 +466,7 @@ pub fn config(tiny: &Tiny) -> String {
         "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
         "phi2" | "gpt2" | "starcoder" => r#""hidden_act":"gelu_new""#,
         "nemotron" | "arcee" | "jais2" => r#""hidden_act":"relu2""#,
+        "apertus" => r#""hidden_act":"xielu""#,
         name if name.starts_with("nemotron_h") => r#""mlp_bias":false"#,
         _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
         _ => r#""hidden_act":"silu""#,

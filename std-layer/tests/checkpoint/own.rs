@@ -26,6 +26,10 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
         "afmoe" => {
             &[(".mlp.gate.e_score_correction_bias", ".mlp.expert_bias"), (".mlp.gate.", ".mlp.router.gate.")]
         }
+        "apertus" => &[
+            (".input_layernorm.", ".attention_layernorm."),
+            (".post_attention_layernorm.", ".feedforward_layernorm."),
+        ],
         "exaone-moe" => &[(".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias")],
         "minimax-m2" => &[
             (".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"),
@@ -220,6 +224,7 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
+        "apertus" => json.replace(r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"default"}"#),
         "mistral3" | "mistral4" => json.replace(
             r#""rope_scaling":null"#,
             r#""rope_parameters":{"rope_type":"default","original_max_position_embeddings":11,"llama_4_scaling_beta":0.7}"#,
@@ -368,6 +373,51 @@ fn trinity() {
             (r#""score_func":"sigmoid""#, r#""score_func":"softmax""#, &["score_func", "softmax"]),
             (r#""mup_enabled":true"#, r#""mup_enabled":1"#, &["mup_enabled", "1"]),
             (r#""sliding_window":24,"#, "", &["afmoe.attention.sliding_window"]),
+        ],
+    );
+}
+
+/// The activation's numbers are tensors of each layer, of which none may be missing; two of them are those of all models.
+#[test]
+fn numbers_of_activations() {
+    let tiny = Tiny::new("apertus", None);
+    let gguf = tiny.open();
+    let said = |change: fn(&mut Vec<Dense>)| {
+        let folder = Folder::new("numbers of activations");
+        folder.config(&config(&tiny));
+        let mut tensors = Dense::of(&tiny, &gguf);
+        change(&mut tensors);
+        folder.tensors(&tensors, 1);
+        Model::open(folder.path()).map(|_| ()).expect_err("a number of an activation").to_string()
+    };
+    fn number<'a>(all: &'a mut [Dense], end: &str) -> &'a mut Dense {
+        all.iter_mut().find(|tensor| tensor.name.ends_with(end)).unwrap()
+    }
+    let cases: [(fn(&mut Vec<Dense>), &str); 5] = [
+        (
+            |all| all.retain(|tensor| !tensor.name.ends_with("1.mlp.act_fn.alpha_p")),
+            "layer 1 has no mlp.act_fn.alpha_p",
+        ),
+        (|all| all.retain(|tensor| !tensor.name.ends_with("2.mlp.act_fn.alpha_n")), "xielu.alpha_n"),
+        (|all| number(all, "0.mlp.act_fn.beta").bytes = 0.75f32.to_le_bytes().to_vec(), "xielu.beta"),
+        (|all| number(all, "0.mlp.act_fn.eps").bytes = 0.5f32.to_le_bytes().to_vec(), "xielu.eps"),
+        (
+            |all| {
+                *number(all, "0.mlp.act_fn.alpha_p") =
+                    Dense::floats("model.layers.0.mlp.act_fn.alpha_p", &[2], &[1.0; 2])
+            },
+            "model.layers.0.mlp.act_fn.alpha_p has 8 bytes",
+        ),
+    ];
+    for (change, words) in cases {
+        let said = said(change);
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    changed_configurations(
+        &tiny,
+        &[
+            (r#""hidden_act":"xielu""#, r#""hidden_act":"silu""#, &["hidden_act", "silu", "xielu"]),
+            (r#""rope_scaling":{"rope_type":"default"}"#, r#""rope_scaling":null"#, &["rope_parameters"]),
         ],
     );
 }

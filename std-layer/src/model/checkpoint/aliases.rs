@@ -26,6 +26,10 @@ const AFMOE: Aliases = &[
     (".pre_mlp_layernorm.", ".pre_feedforward_layernorm."),
     (".post_mlp_layernorm.", ".post_feedforward_layernorm."),
 ];
+const APERTUS: Aliases = &[
+    (".attention_layernorm.", ".input_layernorm."),
+    (".feedforward_layernorm.", ".post_attention_layernorm."),
+];
 const EXAONE_MOE: Aliases = &[(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias")];
 const HUNYUAN: Aliases = &[(".mlp.gate.wg.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts.")];
 const LLAMA4: Aliases = &[
@@ -170,6 +174,7 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::Lfm2 | Architecture::Lfm2Moe => [LFM2, W123],
         Architecture::MiniMaxM2 => [MINIMAX, W123],
         Architecture::Afmoe => [AFMOE, &[]],
+        Architecture::Apertus => [APERTUS, &[]],
         Architecture::ExaoneMoe => [EXAONE_MOE, &[]],
         Architecture::HunyuanMoe => [HUNYUAN, &[]],
         Architecture::Llama4 => [LLAMA4, &[]],

@@ -166,6 +166,7 @@ impl Source<'_> {
         let gate = match found.as_str().unwrap_or_default() {
             // The first configurations of Gemma mean its approximation.
             "gelu" if architecture == Architecture::Gemma => Some(usual),
+            "xielu" if usual == Gate::Xielu => Some(usual),
             name => Gate::named(name).filter(|gate| gates.contains(gate)),
         };
         match (gate, found.as_str()) {
@@ -195,7 +196,7 @@ impl Source<'_> {
         self.set("logit_scale", Value::F32((width? / base?) as f32))
     }
 
-    /// What the library assumes of GPT-NeoX and GPT-2, of Falcon and StarCoder, whose heads share one of keys, and of OLMo and Qwen 1.
+    /// What the library assumes of GPT-NeoX and GPT-2, of Falcon and StarCoder, whose heads share one of keys, and of OLMo, Qwen 1 and Apertus.
     fn neox(&mut self, architecture: Architecture) -> Result<(), String> {
         const PARALLEL: &str = "use_parallel_residual";
         match architecture {
@@ -205,6 +206,12 @@ impl Source<'_> {
             },
             // No configuration says it.
             Architecture::Olmo => self.set(LAYER_NORM, Value::F32(1e-5)),
+            // The library scales frequencies then.
+            Architecture::Apertus
+                if ["rope_parameters", "rope_scaling"].iter().all(|key| self.get(key).is_none()) =>
+            {
+                Err("rope_parameters is missing".to_owned())
+            }
             // Longer texts have other frequencies, and scores with factors.
             Architecture::Qwen => {
                 let context = self.size("seq_length")?.unwrap_or(2048);

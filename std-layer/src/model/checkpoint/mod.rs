@@ -5,6 +5,7 @@
 //! numbers: the weights of norms that lack 1, rates that are stored as logarithms, and an output matrix that is to be normed. Some architectures have names of their own (see [`aliases`]). Of
 //! models that understand images, too, the part for texts is opened (see [`text`]).
 
+mod activation;
 mod aliases;
 mod blocks;
 mod config;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use gllm_kernels_core::{bf16, f16};
 use serde_json::Value as Json;
 
+use activation::Activations;
 use dense::dense;
 use layout::{Layout, Part, Whole};
 
@@ -174,6 +176,7 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     };
     let files = shards(folder)?.into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
     let mut has_output = false;
+    let mut activations = Activations::of(told.architecture);
     for (path, file) in &files {
         let named = |name: &str| {
             let other = || files.iter().find_map(|(_, file)| file.tensor(name));
@@ -188,6 +191,9 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
             let Some(name) = text::name(&whole) else { continue };
             let name = aliases::usual(told.architecture, &name);
             if text::layer(&name).is_some_and(|layer| told.predictors.contains(&layer)) {
+                continue;
+            }
+            if activations.take(&name, &weight).map_err(|e| bad(path, e))? {
                 continue;
             }
             has_output |= name.starts_with("lm_head.");
@@ -208,6 +214,7 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         let dims = [divisors.len() as u64];
         tensors.push(name, &dims, GgmlType::F32, owned(&bytes)).map_err(|e| bad(&path, e))?;
     }
+    activations.set(&mut tensors.writer).map_err(|e| bad(&path, e))?;
     let Tensors { writer, bytes, .. } = tensors;
     Ok((path.clone(), Gguf::assemble(&writer, bytes).map_err(|e| bad(&path, e))?))
 }
