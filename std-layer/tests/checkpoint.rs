@@ -22,6 +22,8 @@ mod quantised;
 mod recurrent;
 #[path = "checkpoint/refused.rs"]
 mod refused;
+#[path = "checkpoint/single.rs"]
+mod single;
 #[path = "encoder/small.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod small;

@@ -342,20 +342,6 @@ pub(super) const Q: Name = name("blk.{}.attn_q.weight", "model.layers.{}.self_at
 .named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
 .if_so(|c| !c.fused_qkv && !is_twice(c))
 .attention();
-/// Gates of what attention gives, where queries have a matrix without them.
-pub(super) const GATES: Name =
-    name("blk.{}.attn_gate.weight", "model.layers.{}.self_attn.gate_proj.weight", |c| {
-        vec![c.hidden, mixed(c)]
-    })
-    .if_so(|c| c.gates_apart)
-    .attention();
-/// What both become. No file has it.
-pub(super) const QUERIES_AND_GATES: Name =
-    name("blk.{}.attn_q_and_gate.weight", "model.layers.{}.self_attn.q_and_gate_proj.weight", |c| {
-        vec![c.hidden, queries(c)]
-    })
-    .if_so(|c| c.gates_apart)
-    .attention();
 pub(super) const K: Name =
     name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.key.weight")

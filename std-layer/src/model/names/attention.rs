@@ -1,6 +1,6 @@
-//! The names of what recurrent layers and latent attention have.
+//! The names of what recurrent layers and latent attention have, and of gates of other attention.
 
-use super::{is_latent, is_twice, name, Name};
+use super::{is_latent, is_twice, mixed, name, queries, Name};
 use crate::model::{Config, LatentAttention, LinearAttention, Recurrence, Rule, ShortConvolution};
 
 fn linear(c: &Config) -> Option<&LinearAttention> {
@@ -25,6 +25,20 @@ fn has_decays_apart(c: &Config) -> bool {
     linear(c).is_some_and(|l| matches!(l.rule, Rule::Delta { decay_heads } if decay_heads == l.value_heads))
 }
 
+/// Gates of what attention gives, where queries have a matrix without them.
+pub(in crate::model) const GATES: Name =
+    name("blk.{}.attn_gate.weight", "model.layers.{}.self_attn.gate_proj.weight", |c| {
+        vec![c.hidden, mixed(c)]
+    })
+    .if_so(|c| c.gates_apart)
+    .attention();
+/// What both become. No file has it.
+pub(in crate::model) const QUERIES_AND_GATES: Name =
+    name("blk.{}.attn_q_and_gate.weight", "model.layers.{}.self_attn.q_and_gate_proj.weight", |c| {
+        vec![c.hidden, queries(c)]
+    })
+    .if_so(|c| c.gates_apart)
+    .attention();
 /// Of latent attention: the first of two products of queries.
 pub(in crate::model) const LATENT_QUERY_DOWN: Name =
     name("blk.{}.attn_q_a.weight", "model.layers.{}.self_attn.q_a_proj.weight", |c| {
