@@ -393,6 +393,8 @@ TESTS = {
             "expert_gating_func": 2,
         },
     ),
+    # Youtu has the attention of DeepSeek, and no experts.
+    "tiny-youtu": dict(architecture="deepseek2", tied=True, latent=(32, 32, 32, 16, 24), keys={"leading_dense_block_count": 3, "expert_shared_count": 0}),
     # Encoders like decoders; of the first, texts are multiplied with two matrices more.
     "tiny-gemma-embedding": dict(
         architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}

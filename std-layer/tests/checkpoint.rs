@@ -113,6 +113,7 @@ fn all() -> Vec<Tiny> {
         Tiny::new("dots1", None),
         Tiny::new("olmoe", None),
         Tiny::new("deepseek2", None),
+        Tiny::youtu(),
         Tiny::new("mistral4", None),
         Tiny::new("qwen3next", None),
         Tiny::new("qwen35moe", None),

@@ -74,7 +74,7 @@ pub enum Architecture {
     BailingMoe,
     /// DeepSeek's first mixture of experts.
     DeepSeek,
-    /// DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash and others with their attention.
+    /// DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash and others with their attention, and Youtu, without experts.
     DeepSeek2,
     /// Mistral 4.
     Mistral4,

@@ -151,7 +151,7 @@ pub(super) const LFM2: Family = Family { recurrent: Recurrent::Convolution, ..QW
 pub(super) const DEEPSEEK2: Family = Family {
     architecture: Architecture::DeepSeek2,
     gguf: "deepseek2",
-    checkpoints: &["deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"],
+    checkpoints: &["deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite", "youtu", "youtu_llm"],
     pairs: Some(NEIGHBOURS),
     experts: Mixture::DeepSeek(Scoring::Softmax),
     normalised: false,

@@ -162,7 +162,7 @@ pub(super) enum Mixture {
     /// Scores are sigmoids, and multiply what experts take. Beside them every token goes through a network that is as wide, and some layers have no experts.
     Scaling,
     /// Those of DeepSeek's kind: every token goes through a network beside them, too; the first layers may be without experts; experts may be chosen by scores with a
-    /// bias, and in groups. Scores are these unless a file says otherwise.
+    /// bias, and in groups. Scores are these unless a file says otherwise. Where attention is latent, a file may say that no layer has experts.
     DeepSeek(Scoring),
 }
 

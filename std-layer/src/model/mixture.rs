@@ -83,6 +83,10 @@ impl Metadata<'_> {
                 None
             }
             Mixture::Some | Mixture::Normed => self.size_or_none(COUNT)?,
+            // Of Youtu, no layer has any.
+            Mixture::DeepSeek(_) if family.latent && self.size_or_none(DENSE)? == Some(layers) => {
+                self.size_or_none(COUNT)?
+            }
             _ => Some(self.needed_size(COUNT)?),
         };
         let Some(count) = count else {

@@ -64,7 +64,8 @@ impl Tiny {
             set("rope.scaling.original_context_length", Value::U32(11));
         }
         if self.deepseek() {
-            set("leading_dense_block_count", Value::U32(1));
+            let dense = if self.experts.is_some() { 1 } else { self.layers };
+            set("leading_dense_block_count", Value::U32(dense as u32));
             set("expert_shared_count", Value::U32(if self.shared() > 0 { 2 } else { 0 }));
             set("expert_weights_norm", Value::Bool(!self.is(&["bailingmoe", "deepseek"])));
         }

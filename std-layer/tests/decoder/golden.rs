@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 90] = [
+const SMALL: [&str; 91] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -99,6 +99,7 @@ const SMALL: [&str; 90] = [
     "solar-open",
     "exaone-moe",
     "afmoe",
+    "youtu",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

@@ -214,11 +214,17 @@ impl Tiny {
         Self { counted: 1, ..Self::new("deepseek2", None) }
     }
 
-    /// Models with latent attention: with one product of queries and with two.
+    /// Models with latent attention: with one product of queries and with two, and without experts.
     pub fn latent() -> impl Iterator<Item = Self> {
         [("deepseek2", None), ("mistral4", Some(QuantFormat::Q8_0)), ("deepseek2", Some(QuantFormat::F16))]
             .map(|(name, format)| Self::new(name, format))
             .into_iter()
+            .chain([Self::youtu()])
+    }
+
+    /// Youtu, which files call DeepSeek: no layer has experts.
+    pub fn youtu() -> Self {
+        Self { experts: None, ..Self::new("deepseek2", None) }
     }
 
     fn is_latent(&self) -> bool {

@@ -12,6 +12,11 @@ impl Source<'_> {
     pub(super) fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
         const NORMALISED: &str = "norm_topk_prob";
         let kind = &architecture.family().experts;
+        // Youtu has DeepSeek's attention alone.
+        if architecture.family().latent && self.get("n_routed_experts").is_none() {
+            let layers = self.size("num_hidden_layers")?.unwrap_or(0);
+            return self.set("leading_dense_block_count", Value::U32(layers));
+        }
         let width = match kind {
             Mixture::No | Mixture::Some | Mixture::Normed => return Ok(()),
             _ if architecture == Architecture::MiniMaxM2 => "intermediate_size",
