@@ -68,6 +68,8 @@ const CASED: &str = concat!(
 );
 /// What stands between spaces and the punctuation of several scripts.
 const PHRASES: &str = " ?[^(\\s|.,!?\u{2026}\u{3002}\u{ff0c}\u{3001}\u{964}\u{6d4}\u{60c})]+";
+/// Letters with what stands in front of them, and signs.
+const DEEPSEEK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 const TEKKEN: &str = capitals_then_small!("", r"\p{N}");
 
 /// What most have in common.
@@ -198,8 +200,31 @@ pub(super) const RULES: &[Rule] = &[
         words: &[
             r"\p{N}{1,3}",
             "[\u{4e00}-\u{9fa5}\u{3040}-\u{30ff}]+",
-            r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+            DEEPSEEK,
         ],
+        ..RULE
+    },
+    // The same groups; compatibility ideographs begin where Unicode has them, and not at the one that llama.cpp's list names.
+    Rule {
+        names: &["afmoe"],
+        words: &[
+            r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+            concat!(
+                "[\u{4e00}-\u{9fff}\u{3400}-\u{4dbf}\u{f900}-\u{faff}\u{3040}-\u{309f}\u{30a0}-\u{30ff}\u{ff65}-\u{ff9f}\u{2f00}-\u{2fdf}",
+                "\u{e40}-\u{e7f}\u{e80}-\u{eff}\u{1780}-\u{17ff}\u{1000}-\u{109f}\u{aa60}-\u{aa7f}\u{a9e0}-\u{a9ff}\u{ac00}-\u{d7af}\u{1100}-\u{11ff}]+"
+            ),
+            DEEPSEEK,
+        ],
+        ..RULE
+    },
+    // Words with single spaces between them are one.
+    Rule {
+        names: &["exaone-moe"],
+        words: &[tiktoken!(
+            r"(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
+            r"\p{N}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n/]?"
+        )],
         ..RULE
     },
     Rule {

@@ -1,6 +1,6 @@
 //! How families of models cut text: `tests/data/words.json` holds a small vocabulary whose merges span words, texts, and what llama.cpp 0.5.0
 //! makes of each with the rule of each name. It cuts differently from the models' own tokenizers where these know capitals and small letters (`gpt-4o`,
-//! `llama4`, `minimax-m2`, `kanana2`, `tekken`, `kimi-k2`, `youtu`, `tiny_aya`, `granite-embed-multi-97m`): of those, and of `jais-2`, the file has what Hugging Face's `tokenizers` 0.23
+//! `llama4`, `minimax-m2`, `kanana2`, `tekken`, `kimi-k2`, `youtu`, `tiny_aya`, `granite-embed-multi-97m`): of those, and of `jais-2`, `exaone-moe` and `afmoe`, the file has what Hugging Face's `tokenizers` 0.23
 //! makes with the models' expressions.
 
 use gllm_kernels_std::gguf::{Value, ValueType};

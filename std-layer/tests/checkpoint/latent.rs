@@ -218,21 +218,25 @@ fn words() {
         let regex = regex.replace('\\', r"\\").replace('"', r#"\""#);
         format!(r#"{{"type":"Split","pattern":{{"Regex":"{regex}"}},"behavior":"Isolated","invert":false}}"#)
     };
-    let steps = [
+    let deepseek: &[&str] = &[
         r"\p{N}{1,3}",
         "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+",
         r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
     ];
+    let exaone = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
     let folder = Folder::new("words");
     folder.config(&config(&tiny));
     folder.tensors(&Dense::of(&tiny, &tiny.open()), 1);
-    folder.file(
-        "tokenizer.json",
-        format!(
-            r#"{{"pre_tokenizer":{{"type":"Sequence","pretokenizers":[{},{{"type":"ByteLevel","use_regex":false}}]}},"model":{{"type":"BPE","vocab":{{"a":0,"b":1,"ab":2}},"merges":["a b"]}}}}"#,
-            steps.map(split).join(",")
-        ),
-    );
-    let model = Model::open(folder.path()).unwrap();
-    assert_eq!(model.metadata("tokenizer.ggml.pre").unwrap().as_str(), Some("deepseek-v3"));
+    for (steps, name) in [(deepseek, "deepseek-v3"), (&[exaone], "exaone-moe")] {
+        let steps: Vec<_> = steps.iter().map(|step| split(step)).collect();
+        folder.file(
+            "tokenizer.json",
+            format!(
+                r#"{{"pre_tokenizer":{{"type":"Sequence","pretokenizers":[{},{{"type":"ByteLevel","use_regex":false}}]}},"model":{{"type":"BPE","vocab":{{"a":0,"b":1,"ab":2}},"merges":["a b"]}}}}"#,
+                steps.join(",")
+            ),
+        );
+        let model = Model::open(folder.path()).unwrap();
+        assert_eq!(model.metadata("tokenizer.ggml.pre").unwrap().as_str(), Some(name));
+    }
 }

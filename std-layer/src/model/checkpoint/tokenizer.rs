@@ -52,6 +52,9 @@ const REST_BY_POWERS: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\
 /// Of Ling and Ring.
 const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
 
+/// K-EXAONE's, behind contractions.
+const EXAONE_MOE: &str = r"[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
+
 /// The objects of a part of a pipeline: itself, or those that a sequence lists under `list`.
 fn parts<'j>(of: &'j Json, list: &str) -> Vec<&'j Json> {
     match of.get(list).and_then(Json::as_array) {
@@ -86,6 +89,7 @@ fn rule(file: &Json, whole_words: bool) -> String {
     let qwen35 = [CONTRACTIONS, LETTERS_AND_MARKS, r"\p{N}", REST_WITHOUT_MARKS].concat();
     let jais2 = [CONTRACTIONS, LETTERS, r"\p{N}{1,3}", REST_BY_POWERS].concat();
     let seed = [CONTRACTIONS, LETTERS, r"\p{N}{1}", REST_OF_LINES].concat();
+    let exaone = [CONTRACTIONS, EXAONE_MOE].concat();
     let capitals = |contracted: &str, digits: &str| {
         [WORD, contracted, "|", CAPITALS, contracted, "|", digits, REST_WITH_SLASHES].concat()
     };
@@ -103,6 +107,7 @@ fn rule(file: &Json, whole_words: bool) -> String {
         (all, true, false, false) if *all == DEEPSEEK_CODER => "deepseek-coder".to_owned(),
         (all, false, false, false) if *all == DEEPSEEK_V3 => "deepseek-v3".to_owned(),
         ([one], false, false, false) if *one == BAILING => "bailingmoe2".to_owned(),
+        ([one], false, false, false) if *one == exaone => "exaone-moe".to_owned(),
         _ => {
             let digits = if digits { "one digit, " } else { "" };
             let gpt2 = if gpt2 { "GPT-2's words, " } else { "" };
