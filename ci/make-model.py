@@ -394,7 +394,7 @@ TESTS = {
         },
     ),
     # Youtu has the attention of DeepSeek, and no experts.
-    "tiny-youtu": dict(architecture="deepseek2", tied=True, latent=(32, 32, 32, 16, 24), keys={"leading_dense_block_count": 3, "expert_shared_count": 0}),
+    "tiny-youtu": dict(architecture="deepseek2", tied=True, latent=(32, 32, 32, 16, 24), keys={"leading_dense_block_count": 3, "expert_feed_forward_length": 128, "expert_shared_count": 0}),
     # Encoders like decoders; of the first, texts are multiplied with two matrices more.
     "tiny-gemma-embedding": dict(
         architecture="gemma-embedding", layers=7, head_dim=32, tied=True, dense=96, keys={"attention.sliding_window": 9, "pooling_type": 1}
@@ -738,9 +738,11 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
                     # Far enough from 0 that some gates are clamped.
                     m.vector(f"{layer}{role}{end}.bias", (count, rows), 0, 0.1 if role == "ffn_down" else 4.0)
 
+        # What guesses more tokens is dense in K-EXAONE.
+        dense_predictor = architecture == "exaone-moe" and i >= layers - told.get("nextn_predict_layers", 0)
         if pattern and not is_network:
             pass
-        elif experts and i >= told.get("leading_dense_block_count", 0) and (i + 1) % told.get("interleave_moe_layer_step", 1) == 0:
+        elif experts and not dense_predictor and i >= told.get("leading_dense_block_count", 0) and (i + 1) % told.get("interleave_moe_layer_step", 1) == 0:
             count, _, own = experts
             m.matrix(layer + "ffn_gate_inp.weight", count, width, Type.F32)
             if architecture == "gpt-oss":
