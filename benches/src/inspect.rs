@@ -337,6 +337,9 @@ fn weight(view: &View<'_>, rt: &Runtime, slab: &mut AlignedVec<f32>) -> core::re
         View::Gptq(w) => external(*w, rt, slab),
         View::SqueezeLlm(w) => external(*w, rt, slab),
         View::Fp8(w) => external(*w, rt, slab),
+        View::Codes(_) => {
+            return Err("is stored anew, in blocks or in f16, when a model is opened".to_owned())
+        }
         _ => return Err("no kernels yet".to_owned()),
     }
     .map_err(|e| e.to_string())

@@ -1,4 +1,4 @@
-//! Checkpoints in the format `safetensors`: quantised weights of AWQ, GPTQ, SqueezeLLM and FP8, and plain ones.
+//! Checkpoints in the format `safetensors`: quantised weights of AWQ, GPTQ, SqueezeLLM, FP8, compressed-tensors, ModelOpt and bitsandbytes, and plain ones.
 //!
 //! A quantised matrix is several tensors with a common prefix: [`Checkpoint::weights`] finds them by their names
 //! and views them as one. What shapes do not tell is looked up in the model's configuration (`config.json`,
@@ -17,6 +17,8 @@
 //! # Ok::<(), gllm_kernels_std::safetensors::SafetensorsError>(())
 //! ```
 
+mod coded;
+mod codes;
 mod config;
 mod weights;
 
@@ -31,6 +33,8 @@ use memmap2::Mmap;
 use safetensors::tensor::{Metadata, TensorInfo};
 pub use safetensors::Dtype;
 
+pub(crate) use codes::Codes;
+pub use codes::CodesRef;
 pub use config::Quantisation;
 pub use weights::{View, Weight};
 
@@ -243,7 +247,7 @@ macro_rules! plain {
     )*};
 }
 plain! {
-    u8: U8 F8_E4M3 F8_E5M2;
+    u8: U8 I8 F8_E4M3 F8_E5M2;
     u32: I32 U32;
     f32: F32;
     f16: F16;
@@ -252,7 +256,7 @@ plain! {
 
 #[allow(private_bounds)] // Plain is an implementation detail.
 impl<'a> Tensor<'a> {
-    /// The numbers, in place; signed words as unsigned ones.
+    /// The numbers, in place; signed words and bytes as unsigned ones.
     ///
     /// # Errors
     /// A reason: they are of another type, or do not lie at a multiple of their size, or the machine is

@@ -1,5 +1,7 @@
 //! Checkpoints of Hugging Face's library: small ones are written here, opened as models, and compared with GGUF files of the same numbers.
 
+#[path = "checkpoint/codes.rs"]
+mod codes;
 #[path = "checkpoint/encoders.rs"]
 mod encoders;
 #[path = "decoder/exact.rs"]

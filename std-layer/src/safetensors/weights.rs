@@ -5,14 +5,15 @@ use gllm_kernels_core::{
     SqueezeLlmParts, SqueezeLlmRef,
 };
 
-use super::{Checkpoint, Dtype, Tensor};
+use super::codes::CodesRef;
+use super::{coded, Checkpoint, Dtype, Tensor};
 
 /// A weight matrix, or any other tensor.
 #[derive(Clone, Debug)]
 pub struct Weight<'a> {
     /// The tensor's name; of several, what their names have in common.
     pub name: String,
-    /// Its kind: `awq`, `gptq-4`, `squeezellm-3`, `f8_e4m3`; of plain tensors, the type.
+    /// Its kind: `awq`, `gptq-4`, `squeezellm-3`, `f8_e4m3`, those of [`CodesRef`]; of plain tensors, the type.
     pub kind: String,
     /// Dimensions: outputs and inputs of a quantised matrix, else the tensor's.
     pub shape: Vec<usize>,
@@ -36,14 +37,25 @@ pub enum View<'a> {
     SqueezeLlm(SqueezeLlmRef<'a>),
     /// FP8.
     Fp8(Fp8Ref<'a>),
+    /// Other codes with scales.
+    Codes(CodesRef<'a>),
 }
 
 /// A scale of 1, for FP8 without one.
 static ONE: [f32; 1] = [1.0];
 
 /// Rows and columns of a tensor of two dimensions.
-fn matrix(t: &Tensor<'_>) -> Result<[usize; 2], String> {
+pub(super) fn matrix(t: &Tensor<'_>) -> Result<[usize; 2], String> {
     <[usize; 2]>::try_from(t.shape).map_err(|_| format!("{} has {} dimensions, not 2", t.name, t.shape.len()))
+}
+
+/// A tensor that must be there with another one.
+pub(super) fn needed<'t>(
+    of: &Tensor<'_>,
+    end: &str,
+    tensor: Option<Tensor<'t>>,
+) -> Result<Tensor<'t>, String> {
+    tensor.ok_or_else(|| format!("{} has no {end}", of.name))
 }
 
 /// The ends of the names of the tensors that make a quantised matrix. The first of them is the one by which a matrix is recognised.
@@ -81,9 +93,13 @@ impl Checkpoint<'_> {
             } else if PARTS.contains(&end) && part(PARTS[0]).is_some()
                 || SCALES.contains(&end) && part("weight").is_some_and(|t| is_fp8(&t))
                 || scaled.is_some_and(|t| is_fp8(&t))
+                || coded::is_part(&tensor.name, &named)
             {
                 // A part of another.
                 continue;
+            } else if let Some(found) = self.coded(&tensor, &named) {
+                let coded::Found { name, kind, shape, bytes, view } = found;
+                Weight { name, kind, shape, bytes, view: view.map(View::Codes) }
             } else {
                 let scale = match end {
                     "weight" => part(SCALES[0]).or_else(|| part(SCALES[1])),
@@ -138,7 +154,7 @@ impl Checkpoint<'_> {
                 let view = SqueezeLlmRef::new(parts, outputs, inputs).map_err(|e| e.to_string())?;
                 return Ok(View::SqueezeLlm(view));
             }
-            let needed = |end: &str| part(end).ok_or_else(|| format!("{} has no {end}", qweight.name));
+            let needed = |end: &str| needed(qweight, end, part(end));
             let (zeros, scales) = (needed("qzeros")?, needed("scales")?);
             let ([groups, zero_words], [_, outputs]) = (matrix(&zeros)?, matrix(&scales)?);
             let (qzeros, scales) = (zeros.numbers()?, scales.numbers()?);
@@ -176,7 +192,7 @@ impl Checkpoint<'_> {
     }
 
     /// Inputs of a group, where there are `groups`.
-    fn group(&self, inputs: usize, groups: usize) -> Result<usize, String> {
+    pub(super) fn group(&self, inputs: usize, groups: usize) -> Result<usize, String> {
         let told = self.quantisation.group.map(|g| if g == 0 { inputs } else { g });
         let equal = inputs.checked_div(groups).unwrap_or(0);
         let fits = |g: &usize| *g > 0 && inputs.div_ceil(*g) == groups;

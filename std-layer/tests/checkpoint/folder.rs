@@ -126,6 +126,11 @@ impl Dense {
         Self { name: name.to_owned(), dtype: "I32", shape: shape.to_vec(), bytes }
     }
 
+    /// Bytes of an element.
+    pub fn element(&self) -> usize {
+        self.bytes.len().checked_div(self.shape.iter().product()).unwrap_or(1)
+    }
+
     /// Numbers as a format has them: in BF16 if it is quantised, which holds those of MXFP4.
     pub fn stored(name: &str, format: Option<QuantFormat>, shape: &[usize], x: &[f32]) -> Self {
         match format {

@@ -39,7 +39,7 @@ const CASES: &[(Way, QuantFormat, f32)] = &[
 ];
 
 /// Integers that look random.
-fn any(i: usize) -> u32 {
+pub fn any(i: usize) -> u32 {
     ((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
 }
 
@@ -121,47 +121,67 @@ fn quantised_matrices() {
 }
 
 fn quantised_matrices_of(tiny: &Tiny) {
-    let gguf = tiny.open();
-    let dense = Dense::of(tiny, &gguf);
     for &(way, format, bound) in CASES {
-        let folder = Folder::new(&format!("{} {way:?}", tiny.architecture));
-        let quantisation = format!(
-            r#","quantization_config":{{"quant_method":"{}","bits":{},"group_size":{}}}}}"#,
-            way.method, way.bits, way.group
-        );
-        let json = config(tiny);
-        folder.config(&format!("{}{quantisation}", json.strip_suffix('}').unwrap()));
-        // Every matrix of the layers.
-        let (mut tensors, mut expected) = (Vec::new(), Vec::new());
-        for tensor in &dense {
-            match tensor.name.strip_suffix("_proj.weight") {
-                Some(_) => {
-                    let name = tensor.name.strip_suffix(".weight").unwrap();
-                    let (parts, weights, scales) = quantised(name, tensor.shape[0], tensor.shape[1], way);
-                    tensors.extend(parts);
-                    // As programs that quantise write them.
-                    let outputs = tensor.shape[0];
-                    tensors.push(Dense::halves(&format!("{name}.bias"), &[outputs], &vec![0.0; outputs]));
-                    expected.push((tensor.name.clone(), weights, scales));
-                }
-                None => tensors.push(tensor.clone()),
+        let config =
+            format!(r#"{{"quant_method":"{}","bits":{},"group_size":{}}}"#, way.method, way.bits, way.group);
+        assert_stored(tiny, &format!("{way:?}"), &config, format, |name, outputs, inputs| {
+            let (tensors, weights, scales) = quantised(name, outputs, inputs, way);
+            let off = scales.into_iter().map(|scale| bound * scale).collect();
+            Written { tensors, weights, off }
+        });
+    }
+}
+
+/// A matrix of a checkpoint: its tensors, the weights that they mean, and by how much each may be off.
+pub struct Written {
+    pub tensors: Vec<Dense>,
+    pub weights: Vec<f32>,
+    pub off: Vec<f32>,
+}
+
+/// Writes each matrix of a model's layers by its name without the last part, outputs and inputs; opens it, and compares format and weights, and what is computed where these are exact.
+pub fn assert_stored(
+    tiny: &Tiny,
+    way: &str,
+    quantisation: &str,
+    format: QuantFormat,
+    write: impl Fn(&str, usize, usize) -> Written,
+) {
+    let dense = Dense::of(tiny, &tiny.open());
+    let folder = Folder::new(&format!("{} {way}", tiny.architecture));
+    let json = config(tiny);
+    folder.config(&format!("{},\"quantization_config\":{quantisation}}}", json.strip_suffix('}').unwrap()));
+    // Every matrix of the layers.
+    let (mut tensors, mut expected) = (Vec::new(), Vec::new());
+    for tensor in &dense {
+        match tensor.name.strip_suffix("_proj.weight") {
+            Some(_) => {
+                let name = tensor.name.strip_suffix(".weight").unwrap();
+                let Written { tensors: parts, weights, off } = write(name, tensor.shape[0], tensor.shape[1]);
+                tensors.extend(parts);
+                // As programs that quantise write them.
+                let outputs = tensor.shape[0];
+                tensors.push(Dense::halves(&format!("{name}.bias"), &[outputs], &vec![0.0; outputs]));
+                expected.push((tensor.name.clone(), weights, off));
             }
+            None => tensors.push(tensor.clone()),
         }
-        folder.tensors(&tensors, 1);
-        let model = Model::open(folder.path()).unwrap_or_else(|e| panic!("{way:?}: {e}"));
-        let weights = model.weights().unwrap();
-        for (name, matrix) in matrices(&weights.layers[1]) {
-            let full = format!("model.layers.1.{name}_proj.weight");
-            let (_, weights, scales) = expected.iter().find(|(name, ..)| *name == full).unwrap();
-            assert_eq!(matrix.format(), Some(format), "{way:?}, {full}");
-            for (i, ((got, want), scale)) in numbers(matrix).iter().zip(weights).zip(scales).enumerate() {
-                assert!(
-                    (got - want).abs() <= bound * scale,
-                    "{way:?}, {full}: weight {i} is {got} instead of {want}"
-                );
-            }
+    }
+    // As files have them: none begins where its numbers would not be aligned.
+    tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.element()));
+    folder.tensors(&tensors, 1);
+    let model = Model::open(folder.path()).unwrap_or_else(|e| panic!("{way}: {e}"));
+    let weights = model.weights().unwrap();
+    for (name, matrix) in matrices(&weights.layers[1]) {
+        let full = format!("model.layers.1.{name}_proj.weight");
+        let (_, weights, off) = expected.iter().find(|(name, ..)| *name == full).unwrap();
+        assert_eq!(matrix.format(), Some(format), "{way}, {full}");
+        for (i, ((got, want), off)) in numbers(matrix).iter().zip(weights).zip(off).enumerate() {
+            assert!((got - want).abs() <= *off, "{way}, {full}: weight {i} is {got} instead of {want}");
         }
-        // What is computed is what the same numbers in f32 give.
+    }
+    // What is computed is what the same numbers in f32 give.
+    if expected.iter().all(|(_, _, off)| off.iter().all(|&off| off == 0.0)) {
         let plain: Vec<Dense> = dense
             .iter()
             .map(|tensor| match expected.iter().find(|(name, ..)| *name == tensor.name) {
@@ -169,13 +189,11 @@ fn quantised_matrices_of(tiny: &Tiny) {
                 None => tensor.clone(),
             })
             .collect();
-        if bound == 0.0 {
-            let of_floats = Folder::new(&format!("floats {} {way:?}", tiny.architecture));
-            of_floats.config(&json);
-            of_floats.tensors(&plain, 1);
-            let floats = Model::open(of_floats.path()).unwrap();
-            assert_alike(&logits(&model), &logits(&floats), &format!("{way:?}"));
-        }
+        let of_floats = Folder::new(&format!("floats {} {way}", tiny.architecture));
+        of_floats.config(&json);
+        of_floats.tensors(&plain, 1);
+        let floats = Model::open(of_floats.path()).unwrap();
+        assert_alike(&logits(&model), &logits(&floats), way);
     }
 }
 

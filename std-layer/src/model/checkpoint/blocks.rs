@@ -1,4 +1,4 @@
-//! Weights of AWQ, GPTQ, SqueezeLLM and FP8, stored anew in formats that products of whole models have.
+//! Weights of AWQ, GPTQ, SqueezeLLM and FP8, stored anew in formats that products of whole models have; other codes with scales are in [`codes`](super::codes).
 //!
 //! A weight of AWQ or GPTQ is `n * s`, a whole number `n = q - z` times the scale of its group. So 32 inputs of an output are a block:
 //!
@@ -16,12 +16,13 @@ use gllm_kernels_core::{
 };
 use rayon::prelude::*;
 
+use super::codes;
 use crate::aligned::AlignedVec;
 use crate::detect::kernels;
 use crate::safetensors::View;
 
 /// Inputs of a block.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// Outputs that are decoded at a time: a multiple of 32, as views are cut there.
 const STRIPE: usize = 128;
 
@@ -47,16 +48,19 @@ macro_rules! outputs {
 }
 outputs!(AwqRef, GptqRef, SqueezeLlmRef, Fp8Ref);
 
-/// Stores a quantised matrix anew. `scales` has those of the groups of AWQ and GPTQ, `groups x outputs`, if groups are runs of inputs.
+/// Stores a quantised matrix anew: in blocks, if they may be and a format has its weights. `scales` has those of the groups of AWQ and GPTQ, `groups x outputs`, if
+/// groups are runs of inputs.
 ///
 /// # Errors
 /// A reason: a weight is not finite, or the view does not have the sizes that it says.
-pub(super) fn stored(view: &View<'_>, scales: Option<&[f16]>) -> Result<Stored, String> {
+pub(super) fn stored(view: &View<'_>, scales: Option<&[f16]>, in_blocks: bool) -> Result<Stored, String> {
+    let scales = scales.filter(|_| in_blocks);
     match view {
         View::Awq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::Gptq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::SqueezeLlm(w) => halves(*w),
         View::Fp8(w) => halves(*w),
+        View::Codes(w) => codes::stored(w, in_blocks),
         View::Plain(t) => Err(format!("{} is not quantised", t.name)),
     }
 }
@@ -120,7 +124,9 @@ fn grouped<W: Outputs>(w: W, scales: Option<&[f16]>) -> Result<Option<Stored>, S
     let none = Numbers { least: 0, most: 0, spread: 0, exact: true };
     let numbers = stripes
         .par_iter()
-        .map(|&start| Ok::<_, String>(stripe(start)?.blocks().map(|b| b.numbers()).fold(none, all)))
+        .map(|&start| {
+            Ok::<_, String>(stripe(start)?.blocks().map(|(b, exact)| b.numbers(exact)).fold(none, all))
+        })
         .try_reduce(|| none, |a, b| Ok(all(a, b)))?;
     let (format, bytes_of) = match numbers {
         Numbers { exact: false, .. } => return Ok(None),
@@ -132,7 +138,7 @@ fn grouped<W: Outputs>(w: W, scales: Option<&[f16]>) -> Result<Option<Stored>, S
     let mut bytes = AlignedVec::zeroed(outputs * inputs / BLOCK * bytes_of);
     let rows = STRIPE * inputs / BLOCK * bytes_of;
     bytes.par_chunks_mut(rows).zip(&stripes).try_for_each(|(to, &start)| {
-        for (block, to) in stripe(start)?.blocks().zip(to.chunks_exact_mut(bytes_of)) {
+        for ((block, _), to) in stripe(start)?.blocks().zip(to.chunks_exact_mut(bytes_of)) {
             block.store(format, to);
         }
         Ok::<_, String>(())
@@ -166,8 +172,8 @@ impl<'s> Stripe<'s> {
         }
     }
 
-    /// The blocks, output by output.
-    fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
+    /// The blocks, output by output, and whether their numbers are the weights, times the scale.
+    fn blocks(&self) -> impl Iterator<Item = (Block, bool)> + '_ {
         let of_output =
             move |output: usize| (0..self.inputs).step_by(BLOCK).map(move |input| (output, input));
         (0..self.len).flat_map(of_output).map(|(output, input)| {
@@ -178,27 +184,29 @@ impl<'s> Stripe<'s> {
                 |i: usize| if scale.to_f32() == 0.0 { 0 } else { (weight(i) / scale.to_f32()) as i32 };
             let numbers = std::array::from_fn(number);
             let exact = (0..BLOCK).all(|i| weight(i) == numbers[i] as f32 * scale.to_f32());
-            Block { scale, numbers, exact }
+            (Block { scale, numbers }, exact)
         })
     }
 }
 
 /// Whole numbers with a scale.
-struct Block {
-    scale: f16,
-    numbers: [i32; BLOCK],
-    /// Whether they are the weights, times the scale.
-    exact: bool,
+pub(super) struct Block {
+    pub(super) scale: f16,
+    pub(super) numbers: [i32; BLOCK],
 }
 
 impl Block {
-    fn numbers(&self) -> Numbers {
-        let (least, most) = self.numbers.iter().fold((i32::MAX, i32::MIN), |(a, b), &n| (a.min(n), b.max(n)));
-        Numbers { least, most, spread: most.saturating_sub(least), exact: self.exact }
+    fn numbers(&self, exact: bool) -> Numbers {
+        let (least, most) = self.bounds();
+        Numbers { least, most, spread: most.saturating_sub(least), exact }
+    }
+
+    fn bounds(&self) -> (i32, i32) {
+        self.numbers.iter().fold((i32::MAX, i32::MIN), |(a, b), &n| (a.min(n), b.max(n)))
     }
 
     /// Writes the block: in formats of 4 bits number `i` is in the low half of byte `i`, and 16 further in the high half.
-    fn store(&self, format: QuantFormat, to: &mut [u8]) {
+    pub(super) fn store(&self, format: QuantFormat, to: &mut [u8]) {
         let (d, rest) = to.split_at_mut(2);
         d.copy_from_slice(&self.scale.to_le_bytes());
         let (codes, least) = match format {
@@ -209,7 +217,7 @@ impl Block {
             QuantFormat::Q4_0 => (rest, -8),
             _ => {
                 let (m, codes) = rest.split_at_mut(2);
-                let least = self.numbers().least;
+                let (least, _) = self.bounds();
                 m.copy_from_slice(&f16::from_f32(self.scale.to_f32() * least as f32).to_le_bytes());
                 (codes, least)
             }

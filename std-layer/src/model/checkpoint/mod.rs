@@ -1,13 +1,14 @@
 //! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
 //!
 //! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
-//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), matrices whose rows stand in another order (see [`layout`]), and
+//! Only what is stored differently is converted: quantised matrices (see [`blocks`] and [`codes`]), the experts of gpt-oss (see [`experts`]), matrices whose rows stand in another order (see [`layout`]), and
 //! numbers: the weights of norms that lack 1, rates that are stored as logarithms, and an output matrix that is to be normed. Some architectures have names of their own (see [`aliases`]). Of
 //! models that understand images, too, the part for texts is opened (see [`text`]).
 
 mod activation;
 mod aliases;
 mod blocks;
+mod codes;
 mod config;
 mod dense;
 mod encoder;
@@ -61,6 +62,17 @@ const EMPTY_BIASES: [&str; 7] = [
     ".w1.bias",
     ".w2.bias",
     ".w3.bias",
+];
+
+/// Angles and masks, which older files have in each layer and are computed anew, and scales of caches in FP8, which no cache here has.
+const NOT_READ: [&str; 7] = [
+    ".rotary_emb.inv_freq",
+    ".self_attn.bias",
+    ".self_attn.masked_bias",
+    "embeddings.position_ids",
+    ".q_scale",
+    ".k_scale",
+    ".v_scale",
 ];
 
 fn is_empty_bias(tensor: &Tensor<'_>) -> bool {
@@ -138,9 +150,11 @@ fn shards(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
 /// `Checkpoint` with the file and a reason, `Io`.
 pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError> {
     let path = folder.join(CONFIG);
-    let config = json(&path)?.map(text::config).ok_or_else(|| {
+    let whole = json(&path)?.ok_or_else(|| {
         bad(&path, "is missing: a folder with it and with files in safetensors is a checkpoint")
     })?;
+    codes::check(&whole).map_err(|e| bad(&path, e))?;
+    let config = text::config(whole);
     let beside = |name| json(&folder.join(name)).map(|found| found.unwrap_or(Json::Null));
     let (generation, about) = (beside("generation_config.json")?, beside("tokenizer_config.json")?);
     let modules = folder.join("modules.json");
@@ -185,7 +199,9 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         for weight in file.weights_among(named) {
             // Of several tensors, the name is what theirs have in common.
             let whole = match &weight.view {
-                Ok(View::Awq(_) | View::Gptq(_) | View::SqueezeLlm(_)) => format!("{}.weight", weight.name),
+                Ok(View::Awq(_) | View::Gptq(_) | View::SqueezeLlm(_) | View::Codes(_)) => {
+                    format!("{}.weight", weight.name)
+                }
                 _ => weight.name.clone(),
             };
             let Some(name) = text::name(&whole) else { continue };
@@ -301,10 +317,7 @@ impl Tensors {
         {
             return Ok(());
         }
-        // Angles and masks that older files have in each layer are computed anew.
-        let computed =
-            [".rotary_emb.inv_freq", ".self_attn.bias", ".self_attn.masked_bias", "embeddings.position_ids"];
-        if computed.iter().any(|end| name.ends_with(end)) || self.skip_output && name.starts_with("lm_head.")
+        if NOT_READ.iter().any(|end| name.ends_with(end)) || self.skip_output && name.starts_with("lm_head.")
         {
             return Ok(());
         }
@@ -316,8 +329,8 @@ impl Tensors {
             return Err(format!("{name} is quantised: norm_head is not supported with that"));
         }
         let scales = named(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
-        let scales = scales.filter(|_| !self.layout.needs_numbers(name));
-        let stored = blocks::stored(view, scales).map_err(|e| format!("{}: {e}", weight.name))?;
+        let in_blocks = !self.layout.needs_numbers(name);
+        let stored = blocks::stored(view, scales, in_blocks).map_err(|e| format!("{}: {e}", weight.name))?;
         let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
         let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
         match self.layout.parts(&Whole { name, dims: &dims, of, bytes: &stored.bytes })? {
