@@ -24,6 +24,8 @@ mod quantised;
 mod recurrent;
 #[path = "checkpoint/refused.rs"]
 mod refused;
+#[path = "checkpoint/scaled.rs"]
+mod scaled;
 #[path = "checkpoint/single.rs"]
 mod single;
 #[path = "encoder/small.rs"]

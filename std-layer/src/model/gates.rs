@@ -30,7 +30,7 @@ impl Files<'_> {
             bytes.push(Bytes::Owned(joined));
         }
         let made = Gguf::assemble(&writer, bytes);
-        self.made = Some(made.map_err(|e| bad_tensor(names::QUERIES_AND_GATES.gguf, e))?);
+        self.made.push(made.map_err(|e| bad_tensor(names::QUERIES_AND_GATES.gguf, e))?);
         Ok(())
     }
 

@@ -24,6 +24,7 @@ mod latent;
 mod metadata;
 mod mixture;
 mod names;
+mod nvfp4;
 mod pages;
 mod ranking;
 mod read_latent;
@@ -33,6 +34,7 @@ mod sampling;
 mod source;
 mod split;
 mod tree;
+mod verify;
 mod weights;
 
 pub use architecture::{Architecture, Gate, Scoring};

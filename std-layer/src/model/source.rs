@@ -1,11 +1,9 @@
 //! Opening of model files, whose tensors become matrices in the host's memory without being copied.
 
 use std::collections::HashSet;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use gllm_kernels_core::{bf16, f16, KernelError, MatRef, QuantRef};
-use rayon::prelude::*;
+use gllm_kernels_core::{bf16, f16, KernelError, MatRef};
 
 use super::names::{self, Name, Naming};
 use super::split::{map, Split};
@@ -13,16 +11,15 @@ use super::weights::{
     ExpertNorms, ExpertWeights, HostWeights, LayerInput, LayerWeights, Matrix, Network, NormWeights,
     PerLayerWeights,
 };
-use super::{checkpoint, Config, KvHeads, ModelError, Norm, Recurrence};
-use crate::detect::kernels;
+use super::{checkpoint, nvfp4, Config, KvHeads, ModelError, Norm, Recurrence};
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
 /// A model's file, or the files that it is split into.
 #[derive(Debug)]
 pub(super) struct Files<'a> {
     parts: Vec<(PathBuf, Gguf<'a>)>,
-    /// What was made of the tensors of these.
-    pub(super) made: Option<Gguf<'a>>,
+    /// Tensors that were made of those of the files, and take the place of those of the same name.
+    pub(super) made: Vec<Gguf<'a>>,
     naming: Naming,
 }
 
@@ -72,7 +69,7 @@ impl<'a> Files<'a> {
     }
 
     fn all(&self) -> impl Iterator<Item = &Gguf<'a>> {
-        self.parts.iter().map(|(_, file)| file).chain(&self.made)
+        self.made.iter().chain(self.parts.iter().map(|(_, file)| file))
     }
 
     /// No name twice, no byte in two tensors.
@@ -449,16 +446,6 @@ pub(super) fn numbers(tensor: Tensor<'_>) -> Result<Vec<f32>, ModelError> {
     }
 }
 
-/// Row and column of the first weight, in these rows, that is not finite.
-fn not_finite(w: QuantRef<'_>, rows: Range<usize>) -> Option<[usize; 2]> {
-    let mut decoded = vec![0.0; w.cols()];
-    rows.into_iter().find_map(|row| {
-        let one = w.row_range(row, 1).and_then(|w| kernels::<f32>().dequant(w, &mut decoded));
-        // A row that cannot be had is bad from its first number on.
-        one.map_or(Some(0), |()| decoded.iter().position(|x| !x.is_finite())).map(|column| [row, column])
-    })
-}
-
 /// An opened model: its files are mapped into memory, its metadata understood, its tensors complete.
 ///
 /// ```
@@ -471,14 +458,15 @@ fn not_finite(w: QuantRef<'_>, rows: Range<usize>) -> Option<[usize; 2]> {
 /// ```
 #[derive(Debug)]
 pub struct Model<'a> {
-    files: Files<'a>,
+    pub(super) files: Files<'a>,
     config: Config,
 }
 
 impl Model<'static> {
     /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it. Or a checkpoint of Hugging Face's library: its
-    /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ) are stored anew in memory, in the formats `Q4_0`,
-    /// `Q4_1` and `Q8_0`, and the experts of gpt-oss in `MXFP4`.
+    /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ, those of compressed-tensors, ModelOpt and bitsandbytes)
+    /// are stored anew in memory, in the formats `Q4_0`, `Q4_1`, `Q8_0`, `Q6_K` and F16, and the experts of gpt-oss in `MXFP4`; so are those in `NVFP4` of a GGUF
+    /// file that have a scale for the whole matrix, in `Q6_K`.
     ///
     /// Files are mapped: nothing else is read before it is used, and nothing else is copied. While the model is open, nobody may change them:
     /// weights would change with them, and a file that is cut short ends the process where its end is read.
@@ -489,14 +477,14 @@ impl Model<'static> {
         let path = path.as_ref();
         if let Some(folder) = checkpoint::folder(path) {
             let parts = vec![checkpoint::open(folder)?];
-            return Self::new(Files { parts, made: None, naming: Naming::HuggingFace });
+            return Self::new(Files { parts, made: Vec::new(), naming: Naming::HuggingFace });
         }
         let file = map(path)?;
         let parts = match Split::of(path, &file)? {
             None => vec![(path.to_owned(), file)],
             Some(split) => split.open(path, file)?,
         };
-        Self::new(Files { parts, made: None, naming: Naming::Gguf })
+        Self::of_gguf(parts)
     }
 }
 
@@ -511,7 +499,12 @@ impl<'a> Model<'a> {
         if Split::of(Path::new(""), &file)?.is_some() {
             return Err(Split::problem(Path::new(""), "a part of a split file cannot be used alone"));
         }
-        Self::new(Files { parts: vec![(PathBuf::new(), file)], made: None, naming: Naming::Gguf })
+        Self::of_gguf(vec![(PathBuf::new(), file)])
+    }
+
+    fn of_gguf(parts: Vec<(PathBuf, Gguf<'a>)>) -> Result<Self, ModelError> {
+        let made = nvfp4::scaled(&parts)?.into_iter().collect();
+        Self::new(Files { parts, made, naming: Naming::Gguf })
     }
 
     fn new(mut files: Files<'a>) -> Result<Self, ModelError> {
@@ -537,7 +530,8 @@ impl<'a> Model<'a> {
             });
             own.is_some() && !behind && !spare && !n.contains("attn_rot_embd")
         };
-        let in_head = |n: &str| n.starts_with("cls.") && model.config.classifier.is_some();
+        let in_head =
+            |n: &str| n == "output.scale" || n.starts_with("cls.") && model.config.classifier.is_some();
         let odd = |n: &&str| in_layer(n) || in_head(n);
         match model.unused().into_iter().find(odd) {
             Some(name) => Err(bad_tensor(name, model.config.refusal())),
@@ -568,43 +562,8 @@ impl<'a> Model<'a> {
         self.files.parts.iter().map(|(path, _)| &**path)
     }
 
-    /// Looks at the scales of all weights (where they are out of bounds, at the weights themselves), on all threads: this reads the
-    /// whole file, as [`open`](Model::open) does not.
-    ///
-    /// # Errors
-    /// `BadTensor` for a matrix with a number that is not finite, as blocks with a NaN for their scale have.
-    pub fn verify(&self) -> Result<(), ModelError> {
-        const ROWS: usize = 64;
-        let naming = self.files.naming;
-        for (name, at) in self.names().filter(|(n, at)| n.dims(naming, &self.config, at[0]).len() >= 2) {
-            let bad = match self.files.matrix(&self.config, name, at)? {
-                Matrix::Quantised(w) => {
-                    let starts: Vec<usize> = (0..w.rows()).step_by(ROWS).collect();
-                    let bad = |from| {
-                        let rows = from..w.rows().min(from + ROWS);
-                        let sure =
-                            w.row_range(from, rows.len()).is_ok_and(|w| kernels::<f32>().surely_finite(w));
-                        if sure {
-                            None
-                        } else {
-                            not_finite(w, rows)
-                        }
-                    };
-                    starts.into_par_iter().find_map_first(bad)
-                }
-                // This says where by itself.
-                Matrix::F32(_) => numbers(self.files.find(&self.config, name, at)?).map(|_| None)?,
-            };
-            if let Some([row, column]) = bad {
-                let problem = format!("is not finite at row {row}, column {column}");
-                return Err(bad_tensor(&name.of(naming, &self.config, at), problem));
-            }
-        }
-        Ok(())
-    }
-
     /// The tensors that the model consists of, with their layers, and with experts where each has one.
-    fn names(&self) -> impl Iterator<Item = (&'static Name, [usize; 2])> + '_ {
+    pub(super) fn names(&self) -> impl Iterator<Item = (&'static Name, [usize; 2])> + '_ {
         let of_layer = |n: &'static Name| {
             let experts = n.count(self.files.naming, &self.config);
             (0..self.config.layers).flat_map(move |l| (0..experts).map(move |e| (n, [l, e])))
@@ -618,6 +577,7 @@ impl<'a> Model<'a> {
     pub fn unused(&self) -> Vec<&str> {
         let used: HashSet<String> =
             self.names().map(|(n, at)| n.of(self.files.naming, &self.config, at)).collect();
-        self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n)).collect()
+        let is_scale = |n: &str| nvfp4::is_scale(&self.files.parts, n);
+        self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n) && !is_scale(n)).collect()
     }
 }

@@ -172,11 +172,19 @@ impl<'a> CodesRef<'a> {
         self.scales.at(self.shared(output, input))
     }
 
-    /// The E4M3 number that is this scale but for the factor of the matrix.
-    pub(crate) fn e4m3_scale(&self, output: usize, input: usize) -> Option<(f32, f32)> {
+    /// The scale of a weight but for the factor of the matrix, which scales of E4M3 have.
+    pub(crate) fn e4m3_scale(&self, output: usize, input: usize) -> f32 {
         match self.scales {
-            Scales::E4m3(codes, factor) => Some((e4m3(codes[self.shared(output, input)]), factor)),
-            _ => None,
+            Scales::E4m3(codes, _) => e4m3(codes[self.shared(output, input)]),
+            _ => self.scale(output, input),
+        }
+    }
+
+    /// The factor of the matrix; 1 if it has none.
+    pub(crate) fn factor(&self) -> f32 {
+        match self.scales {
+            Scales::E4m3(_, factor) => factor,
+            _ => 1.0,
         }
     }
 

@@ -92,7 +92,7 @@ fn quantised(name: &str, outputs: usize, inputs: usize, way: Way) -> (Vec<Dense>
 }
 
 /// The matrices of a layer that are quantised, and their names.
-fn matrices<'a>(layer: &LayerWeights<'a>) -> Vec<(String, Matrix<'a>)> {
+pub fn matrices<'a>(layer: &LayerWeights<'a>) -> Vec<(String, Matrix<'a>)> {
     let mut all = vec![
         ("self_attn.q".to_owned(), layer.q),
         ("self_attn.k".to_owned(), layer.k),

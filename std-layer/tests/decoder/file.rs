@@ -226,7 +226,7 @@ impl Tiny {
                 Some(format) => {
                     let mut bytes = vec![0; format.row_bytes(dims[0]).unwrap() * (n / dims[0])];
                     scalar.quantize(format, &numbers, None, &mut bytes).unwrap();
-                    (ggml(format), bytes)
+                    (GgmlType(format.gguf_type()), bytes)
                 }
             };
             let dims: Vec<u64> = dims.iter().map(|&d| d as u64).collect();
@@ -236,17 +236,5 @@ impl Tiny {
         let mut file = writer.create(path, true).unwrap();
         data.iter().for_each(|bytes| file.write(bytes).unwrap());
         file.finish().unwrap();
-    }
-}
-
-fn ggml(format: QuantFormat) -> GgmlType {
-    match format {
-        QuantFormat::Q8_0 => GgmlType::Q8_0,
-        QuantFormat::Q4_1 => GgmlType::Q4_1,
-        QuantFormat::Q6K => GgmlType::Q6_K,
-        QuantFormat::Mxfp4 => GgmlType::MXFP4,
-        QuantFormat::F16 => GgmlType::F16,
-        QuantFormat::Bf16 => GgmlType::BF16,
-        _ => unreachable!("no test writes it"),
     }
 }

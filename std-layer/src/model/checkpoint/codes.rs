@@ -6,18 +6,18 @@
 //! | those of 4 bits with zero points | `Q4_1` | the same, and the least number of a block, times the scale, is rounded to f16: by at most 15 * 2^-11 scales |
 //! | those from -128 to 127: up to 8 bits, with zero points up to 7 | `Q8_0` | that of the scale |
 //! | MXFP4 | `MXFP4` | none |
-//! | NVFP4, in rows of a multiple of 256 | `Q6_K`, which has whole numbers for scales of 16 weights, too: twice a weight's number times that of its scale | the same; and scales below an eighth of the largest of 256 weights are rounded, by at most 1/128 of it |
+//! | NVFP4, in rows of a multiple of 256 | `Q6_K`, which has whole numbers for scales of 16 weights, too: twice a weight's number times that of its scale | that of the scale of 256 weights, by up to 2^-9 where that is below 2^-14; and scales of 16 below an eighth of the largest of these are rounded, by at most 1/128 of it |
 //!
 //! Blocks are not possible where scales belong to other weights than theirs. Then, and for all else (NF4, FP4 of bitsandbytes, numbers beyond 8 bits, scales that f16
-//! cannot hold to 11 digits), weights become f16. NVFP4's scale of the whole matrix would not fit into blocks of `NVFP4`, whose scales have 4 digits.
+//! cannot hold to so many digits), weights become f16. NVFP4's scale of the whole matrix would not fit into blocks of `NVFP4`, whose scales have 4 digits.
 
-use gllm_kernels_core::codebooks::FP4_VALUES;
-use gllm_kernels_core::{f16, QuantFormat};
+use gllm_kernels_core::QuantFormat;
 use rayon::prelude::*;
 use serde_json::Value as Json;
 
 use super::blocks::{Block, Stored, BLOCK};
 use crate::aligned::AlignedVec;
+use crate::model::nvfp4;
 use crate::safetensors::{Codes, CodesRef};
 
 /// Refuses what a configuration says of quantised matrices that their tensors do not: rotations of activations (`transform_config`), as of SpinQuant and QuIP.
@@ -37,10 +37,6 @@ pub(super) fn check(config: &Json) -> Result<(), String> {
         _ => Ok(()),
     }
 }
-
-/// Weights of a block of `Q6_K`, and those that share a scale there.
-const SUPER: usize = 256;
-const GROUP: usize = 16;
 
 /// Stores a matrix anew: in blocks, if they may be and a format has its weights.
 ///
@@ -82,17 +78,11 @@ fn format(w: &CodesRef<'_>) -> Option<(QuantFormat, usize, usize)> {
             (QuantFormat::Q8_0, BLOCK, BLOCK, 34)
         }
         (Codes::Fp4(_), _) if w.has_powers_of_two() => (QuantFormat::Mxfp4, BLOCK, BLOCK, 17),
-        (Codes::Fp4(_), _) => (QuantFormat::Q6K, SUPER, GROUP, 210),
+        (Codes::Fp4(_), _) => (QuantFormat::Q6K, nvfp4::SUPER, nvfp4::GROUP, nvfp4::BYTES),
         _ => return None,
     };
     let fits = w.inputs().is_multiple_of(len) && w.run()?.is_multiple_of(group);
     fits.then_some((format, len, bytes))
-}
-
-/// A scale in f16, if that has as many digits of it as f16 has.
-fn half(scale: f32) -> Option<f16> {
-    let half = f16::from_f32(scale);
-    ((half.to_f32() - scale).abs() <= scale.abs() / 2048.0).then_some(half)
 }
 
 /// Stores an output's blocks of whole numbers, each with its first input; whether that was possible.
@@ -103,7 +93,7 @@ fn whole<'b>(
     mut blocks: impl Iterator<Item = (usize, &'b mut [u8])>,
 ) -> bool {
     blocks.all(|(input, to)| {
-        let Some(scale) = half(w.scale(output, input)) else { return false };
+        let Some(scale) = nvfp4::half(w.scale(output, input), 11) else { return false };
         let numbers = std::array::from_fn(|i| values[input + i] as i32);
         Block { scale, numbers }.store(format, to);
         true
@@ -126,40 +116,15 @@ fn mxfp4<'b>(
     })
 }
 
-/// The same of E2M1 numbers with E4M3 scales. Of the largest scale, 64 to 127 units are taken; E4M3 has 4 digits, so those down to an eighth of it are
-/// whole numbers of units, too.
+/// The same of E2M1 numbers with E4M3 scales.
 fn q6_k<'b>(
     w: &CodesRef<'_>,
     output: usize,
     mut blocks: impl Iterator<Item = (usize, &'b mut [u8])>,
 ) -> bool {
     blocks.all(|(input, to)| {
-        let mut scales = [0.0f32; SUPER / GROUP];
-        let mut factor = 0.0;
-        for (g, scale) in scales.iter_mut().enumerate() {
-            (*scale, factor) = w.e4m3_scale(output, input + g * GROUP).unwrap_or((f32::NAN, 0.0));
-        }
-        let largest = scales.iter().fold(0.0f32, |most, scale| most.max(scale.abs()));
-        // The largest power of 2 that is not above it, as the bits of its exponent.
-        let unit = f32::from_bits(largest.to_bits() & 0x7f80_0000) / 64.0;
-        // A weight's code stands for twice its number.
-        let (d, finite) = (half(unit * factor / 2.0), scales.iter().all(|scale| scale.is_finite()));
-        let Some(d) = d.filter(|_| finite) else { return false };
-        let (codes, rest) = to.split_at_mut(192);
-        let code = |i: usize| (FP4_VALUES[usize::from(w.nibble(output, input + i))] + 32) as u8;
-        let (low, high) = codes.split_at_mut(128);
-        for (i, to) in low.iter_mut().enumerate() {
-            let first = i / 64 * 128 + i % 64;
-            *to = code(first) & 15 | (code(first + 64) & 15) << 4;
-        }
-        for (i, to) in high.iter_mut().enumerate() {
-            let first = i / 32 * 128 + i % 32;
-            *to = (0..4).fold(0, |byte, pair| byte | code(first + 32 * pair) >> 4 << (2 * pair));
-        }
-        let units = |scale: f32| if unit > 0.0 { (scale / unit).round() as i8 as u8 } else { 0 };
-        rest.iter_mut().zip(scales).for_each(|(to, scale)| *to = units(scale));
-        rest[GROUP..].copy_from_slice(&d.to_le_bytes());
-        true
+        let scales = std::array::from_fn(|g| w.e4m3_scale(output, input + g * nvfp4::GROUP));
+        nvfp4::store(to, |i| w.nibble(output, input + i), scales, w.factor())
     })
 }
 
@@ -171,16 +136,7 @@ fn halves(w: &CodesRef<'_>) -> Result<Stored, String> {
         || vec![0.0; w.inputs()],
         |weights, (output, to)| {
             w.row(output, weights)?;
-            for (input, (to, &weight)) in to.chunks_exact_mut(2).zip(&*weights).enumerate() {
-                let half = f16::from_f32(weight);
-                if !half.is_finite() {
-                    return Err(format!(
-                        "the weight of output {output}, input {input} is {weight}, which f16 cannot hold"
-                    ));
-                }
-                to.copy_from_slice(&half.to_le_bytes());
-            }
-            Ok(())
+            nvfp4::halves(output, weights.iter().copied(), to)
         },
     )?;
     Ok(Stored { format: None, bytes })
