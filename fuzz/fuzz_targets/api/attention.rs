@@ -1,6 +1,9 @@
 //! Attention to blocks of any contents, and what is appended to them.
 
-use gllm_kernels_core::{Alibi, Attended, Element, KernelError, Kernels, KvHead, KvPiece, KvTree, MatMut, MatRef, Op, Scratch, KV_BLOCK};
+use gllm_kernels_core::{
+    Alibi, Attended, Element, KernelError, Kernels, KvHead, KvPiece, KvTree, MatMut, MatRef, Op, Scratch,
+    KV_BLOCK,
+};
 use gllm_testkit::Guarded;
 
 use crate::{Agree, Call, Values};
@@ -12,7 +15,9 @@ pub fn run<E: Element>(call: &Call, op: Op) -> bool {
         Op::Attend => {
             let len = |k: &Kernels<E>| k.kv_block_len(how.head);
             let blocks = how.blocks(call, len, |salt, n| call.vector::<E>(salt, n));
-            how.attend::<E, E>(call, &blocks, |k, q, piece, all, scratch| k.attend(how.head, q, piece, all, scratch));
+            how.attend::<E, E>(call, &blocks, |k, q, piece, all, scratch| {
+                k.attend(how.head, q, piece, all, scratch)
+            });
             how.read::<E, E>(call, &blocks, |k, block, keys| k.kv_keys(how.head, block, keys));
             how.append::<E, E>(call, E::ZERO, len, |k, x, v, block| k.kv_append(how.place, x, v, block));
         }
@@ -49,12 +54,17 @@ impl Shape {
         let absurd = call.option(7);
         let rows = usize::from(call.dims[1] % 40);
         let dim = if absurd { call.sizes[0].get() } else { usize::from(call.dims[0]) };
-        let span = |r: usize| [0, 1].map(|i| call.sizes[(r + i) % 4].get() % if absurd { usize::MAX } else { 300 });
+        let span =
+            |r: usize| [0, 1].map(|i| call.sizes[(r + i) % 4].get() % if absurd { usize::MAX } else { 300 });
         Self {
             head: KvHead { dim, values: if call.option(2) { dim / 2 } else { dim }, latent: call.option(3) },
             rows,
             blocks: usize::from(call.dims[2] % 7),
-            first: if call.option(6) { call.sizes[1].get() } else { KV_BLOCK * usize::from(call.dims[3] % 4) },
+            first: if call.option(6) {
+                call.sizes[1].get()
+            } else {
+                KV_BLOCK * usize::from(call.dims[3] % 4)
+            },
             place: usize::from(call.dims[3]) % (KV_BLOCK + 2),
             spans: (0..call.lengths[1].of(rows)).map(span).collect(),
         }
@@ -68,7 +78,9 @@ impl Shape {
         fill: impl Fn(u64, usize) -> Guarded<C>,
     ) -> Vec<Guarded<C>> {
         let right = len(&call.kernels::<E>()[0]).unwrap_or(0).min(1 << 14);
-        (0..self.blocks).map(|b| fill(b as u64 + 2, if b == 0 { call.lengths[0].of(right) } else { right })).collect()
+        (0..self.blocks)
+            .map(|b| fill(b as u64 + 2, if b == 0 { call.lengths[0].of(right) } else { right }))
+            .collect()
     }
 
     /// Attention on both levels; values and sums that are no numbers may differ.
@@ -78,20 +90,34 @@ impl Shape {
         blocks: &[Guarded<C>],
         run: impl Fn(&Kernels<E>, &[f32], KvPiece<'_, C>, Attended<'_>, Scratch<'_>) -> Result<(), KernelError>,
     ) {
-        let queries = call.vector::<f32>(1, call.lengths[3].of(self.rows.saturating_mul(self.head.dim).min(1 << 16)));
+        let queries =
+            call.vector::<f32>(1, call.lengths[3].of(self.rows.saturating_mul(self.head.dim).min(1 << 16)));
         let blocks: Vec<&[C]> = blocks.iter().map(|block| &block[..]).collect();
         let softcap = call.option(5).then(|| call.numbers[0].get());
         let (slope, position) = (call.numbers[1].get(), self.first);
         let alibi = vec![Alibi { slope, position }; if call.option(6) { self.rows } else { 0 }];
-        let paths = vec![self.spans.iter().fold(0, |path, span| path ^ (span[1] as u64) << 32 ^ span[0] as u64); self.rows];
+        let paths =
+            vec![
+                self.spans.iter().fold(0, |path, span| path ^ (span[1] as u64) << 32 ^ span[0] as u64);
+                self.rows
+            ];
         let tree = call.option(4).then_some(KvTree { first: call.sizes[2].get(), paths: &paths });
         let n = self.rows.saturating_mul(self.head.values).min(1 << 16);
         // Exponentials of scores that differ in their last bits, of any size.
         call.twice::<E, f32>(n, Some(&vec![0.0; n]), Agree::No, |k, values| {
-            let need = k.attend_scratch(self.rows, self.head, blocks.len()).map_or(0, |need| need.size_unaligned());
+            let need =
+                k.attend_scratch(self.rows, self.head, blocks.len()).map_or(0, |need| need.size_unaligned());
             let mut memory = Guarded::<u8>::poisoned(call.lengths[2].of(need.min(1 << 22)), call.edge());
             let mut sums = vec![[f32::NEG_INFINITY, 0.0]; self.rows];
-            let piece = KvPiece { blocks: &blocks, first: self.first, spans: &self.spans, softcap, alibi: &alibi, tree, next: &blocks };
+            let piece = KvPiece {
+                blocks: &blocks,
+                first: self.first,
+                spans: &self.spans,
+                softcap,
+                alibi: &alibi,
+                tree,
+                next: &blocks,
+            };
             run(k, &queries, piece, Attended { sums: &mut sums, values }, Scratch::new(&mut memory))
         });
     }
@@ -106,7 +132,9 @@ impl Shape {
         let n = self.head.dim.min(1 << 10) >> (self.first / KV_BLOCK % 2);
         let Some(block) = blocks.first() else { return };
         let len = call.lengths[2].of(KV_BLOCK * n);
-        call.twice::<E, f32>(len, Some(&vec![0.0; len]), Agree::Exactly, |k, keys| run(k, block, MatMut::new(keys, KV_BLOCK, n)?));
+        call.twice::<E, f32>(len, Some(&vec![0.0; len]), Agree::Exactly, |k, keys| {
+            run(k, block, MatMut::new(keys, KV_BLOCK, n)?)
+        });
     }
 
     /// Tokens on both levels, which give the same bits, unless they are no numbers.
@@ -128,6 +156,13 @@ impl Shape {
         let len = call.lengths[0].of(len(&call.kernels::<E>()[0]).unwrap_or(0));
         let before = vec![zero; len];
         let wild = matches!(call.values, Values::Wild);
-        call.compare(call.kernels::<E>(), len, Some(&before), |a, b| a == b, |a, b| wild || a == b, |k, block| run(k, x, v, block));
+        call.compare(
+            call.kernels::<E>(),
+            len,
+            Some(&before),
+            |a, b| a == b,
+            |a, b| wild || a == b,
+            |k, block| run(k, x, v, block),
+        );
     }
 }

@@ -34,7 +34,14 @@ fn delta(call: &Call) {
         let (q, k) = (MatRef::new(&q, few, keys)?, MatRef::with_strides(&k, few, keys, step, 1)?);
         let mut y = vec![0.0; 9 * 70];
         let y = MatMut::new(&mut y, call.lengths[1].of(few), values)?;
-        kernels.gated_delta_rule(MatMut::new(state, values, keys)?, q, k, MatRef::new(&v, few, values)?, gates, y)
+        kernels.gated_delta_rule(
+            MatMut::new(state, values, keys)?,
+            q,
+            k,
+            MatRef::new(&v, few, values)?,
+            gates,
+            y,
+        )
     });
 }
 

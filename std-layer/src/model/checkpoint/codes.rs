@@ -43,9 +43,10 @@ pub(super) fn check(config: &Json) -> Result<(), String> {
 /// # Errors
 /// A reason: a weight is not finite.
 pub(super) fn stored(w: &CodesRef<'_>, in_blocks: bool) -> Result<Stored, String> {
-    let Some((format, len, bytes)) = format(w).filter(|_| in_blocks && w.inputs() > 0) else {
-        return halves(w);
-    };
+    if w.outputs() == 0 || w.inputs() == 0 {
+        return Ok(Stored { format: None, bytes: AlignedVec::zeroed(0) });
+    }
+    let Some((format, len, bytes)) = format(w).filter(|_| in_blocks) else { return halves(w) };
     let store = |output: usize, values: &mut Vec<f32>, to: &mut [u8]| {
         let blocks = to.chunks_exact_mut(bytes).enumerate().map(|(i, to)| (i * len, to));
         match format {
@@ -131,7 +132,7 @@ fn q6_k<'b>(
 /// The weights in f16.
 fn halves(w: &CodesRef<'_>) -> Result<Stored, String> {
     let mut bytes = AlignedVec::zeroed(2 * w.outputs() * w.inputs());
-    let rows = bytes.par_chunks_exact_mut((2 * w.inputs()).max(1)).enumerate();
+    let rows = bytes.par_chunks_exact_mut(2 * w.inputs()).enumerate();
     rows.try_for_each_init(
         || vec![0.0; w.inputs()],
         |weights, (output, to)| {
