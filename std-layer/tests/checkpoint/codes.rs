@@ -379,6 +379,9 @@ fn of_file(tensors: &[Dense]) -> Vec<(String, Result<Vec<f32>, String>)> {
     weights.iter().map(|w| (w.kind.clone(), w.view.as_ref().map_err(Clone::clone).and_then(of))).collect()
 }
 
+/// Spoils a tensor, by its number.
+type Change = fn(&mut Vec<Dense>, usize);
+
 /// A file with a matrix of each kind lists it as one weight; tensors that are missing, of another type or of another size are errors, not panics.
 #[test]
 fn codes_that_do_not_fit() {
@@ -405,7 +408,7 @@ fn codes_that_do_not_fit() {
                 "{way:?}: weight {i} is {got} instead of {want}"
             );
         }
-        let changes: [(&str, fn(&mut Vec<Dense>, usize)); 4] = [
+        let changes: [(&str, Change); 4] = [
             ("missing", |all, i| _ = all.remove(i)),
             ("shorter", |all, i| {
                 let tensor = &mut all[i];

@@ -97,7 +97,7 @@ fn scales_of_whole_matrices() {
             }
         });
         let of_ones = Model::open(&path).unwrap();
-        assert_alike(&logits(&of_ones), &logits(&unscaled), &tiny.architecture.to_owned());
+        assert_alike(&logits(&of_ones), &logits(&unscaled), tiny.architecture);
     }
 }
 
