@@ -12,6 +12,7 @@ mod kept;
 mod latent;
 mod layers;
 mod layout;
+mod platform;
 mod product;
 mod recurrent;
 mod rows;
@@ -19,7 +20,6 @@ mod sampler;
 mod step;
 mod weights;
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,12 +31,15 @@ use super::{
     Run, SampleRow, Topology,
 };
 use crate::cuda::decoder::{StepRows, NO_SEQUENCE};
-use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, PinnedBuffer, Stream};
+use crate::cuda::{Buffer, Context, CudaError, Ops, PinnedBuffer, Stream};
 use crate::model::{decode, embed, CacheError, Config, HostWeights, Pooling, SequenceId, Tree};
 use arena::{Memory, Place};
 pub use cache::CudaKvCache;
 use cache::{pieces, Ahead, Chosen, Recorded, Room};
 use layout::Layout;
+#[cfg(feature = "rocm")]
+pub use platform::Amd;
+pub use platform::{Nvidia, Platform};
 use rows::{Rows, RunRows};
 use sampler::{Sampler, To};
 use step::Lowering;
@@ -53,37 +56,6 @@ const PART_FOR_WINDOWS: usize = 8;
 struct Gpu {
     ops: Ops,
     stream: Stream,
-}
-
-/// Whose GPUs a backend finds.
-pub trait Platform: Send + Sync + fmt::Debug + 'static {
-    /// Opens the driver that reaches them.
-    ///
-    /// # Errors
-    /// Those of [`Driver::open`].
-    fn driver() -> Result<Driver, CudaError>;
-}
-
-/// GPUs of NVIDIA's, by CUDA's driver.
-#[derive(Debug)]
-pub enum Nvidia {}
-
-impl Platform for Nvidia {
-    fn driver() -> Result<Driver, CudaError> {
-        Driver::open()
-    }
-}
-
-/// GPUs of AMD's, by ROCm's runtime.
-#[cfg(feature = "rocm")]
-#[derive(Debug)]
-pub enum Amd {}
-
-#[cfg(feature = "rocm")]
-impl Platform for Amd {
-    fn driver() -> Result<Driver, CudaError> {
-        crate::rocm::open()
-    }
 }
 
 /// A GPU that runs models: [`CudaBackend`], or `RocmBackend` with the feature `rocm`.
