@@ -1,4 +1,4 @@
-//! Checkpoints in the format `safetensors`: quantised weights of AWQ, GPTQ, SqueezeLLM, FP8, compressed-tensors, ModelOpt and bitsandbytes, and plain ones.
+//! Checkpoints in the format `safetensors`: quantised weights of AWQ, GPTQ, SqueezeLLM, FP8, compressed-tensors, ModelOpt, Quark and bitsandbytes, and plain ones.
 //!
 //! A quantised matrix is several tensors with a common prefix: [`Checkpoint::weights`] finds them by their names
 //! and views them as one. What shapes do not tell is looked up in the model's configuration (`config.json`,

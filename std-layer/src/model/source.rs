@@ -464,7 +464,7 @@ pub struct Model<'a> {
 
 impl Model<'static> {
     /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it. Or a checkpoint of Hugging Face's library: its
-    /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ, those of compressed-tensors, ModelOpt and bitsandbytes)
+    /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ, those of compressed-tensors, ModelOpt, Quark and bitsandbytes)
     /// are stored anew in memory, in the formats `Q4_0`, `Q4_1`, `Q8_0`, `Q6_K` and F16, and the experts of gpt-oss in `MXFP4`; so are those in `NVFP4` of a GGUF
     /// file that have a scale for the whole matrix, in `Q6_K`.
     ///

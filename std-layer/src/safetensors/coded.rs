@@ -5,7 +5,9 @@
 //! | compressed-tensors | `weight_packed` in words | `weight_scale`, `weight_shape`, perhaps `weight_zero_point`, `weight_g_idx` |
 //! | compressed-tensors | `weight` of I8 | `weight_scale`, perhaps `weight_zero_point` |
 //! | compressed-tensors | `weight_packed` in bytes | `weight_scale`, of NVFP4 `weight_global_scale`, by which scales are divided |
+//! | compressed-tensors | `weight` of F8_E4M3 | `weight_scale` in bytes (other scales are those of FP8, see [`weights`](super::weights)) |
 //! | ModelOpt | `weight` of U8 | `weight_scale`, `weight_scale_2`, by which scales are multiplied |
+//! | Quark | `weight` of U8 | `weight_scale` in bytes |
 //! | bitsandbytes, 4 bits | `weight` of U8 | `weight.absmax`, `weight.quant_map`, `weight.quant_state.bitsandbytes__nf4` (or `fp4`), perhaps `weight.nested_absmax`, `weight.nested_quant_map` |
 //! | bitsandbytes, 8 bits | `weight` of I8 | `SCB`: 127 times the scale of each output |
 //!
@@ -77,25 +79,24 @@ impl Checkpoint<'_> {
         let (base, end) = tensor.name.rsplit_once('.')?;
         let part = |end: &str| named(&format!("{base}.{end}"));
         let behind = |end: &str| named(&format!("{}{end}", tensor.name));
+        let has_powers_of_two =
+            || part("weight_scale").is_some_and(|t| matches!(t.dtype, Dtype::U8 | Dtype::F8_E8M0));
         let (kind, view) = match (end, tensor.dtype) {
             ("weight_packed", Dtype::I32) => self.strings(tensor, &part),
+            ("weight_packed" | "weight", Dtype::U8) if has_powers_of_two() => {
+                ("mxfp4".to_owned(), mx(tensor, &part, 2))
+            }
+            ("weight", Dtype::F8_E4M3) if has_powers_of_two() => ("mxfp8".to_owned(), mx(tensor, &part, 1)),
             ("weight_packed", Dtype::U8) => {
-                let mx = part("weight_scale").is_some_and(|t| matches!(t.dtype, Dtype::U8 | Dtype::F8_E8M0));
-                let global = part("weight_global_scale");
-                let view = if mx {
-                    fp4(tensor, &part, None)
-                } else {
-                    factor(tensor, "weight_global_scale", global)
-                        .and_then(|divisor| fp4(tensor, &part, Some(1.0 / divisor)))
-                };
-                (if mx { "mxfp4" } else { "nvfp4" }.to_owned(), view)
+                let divisor = factor(tensor, "weight_global_scale", part("weight_global_scale"));
+                ("nvfp4".to_owned(), divisor.and_then(|divisor| nvfp4(tensor, &part, 1.0 / divisor)))
             }
             ("weight", Dtype::I8) if part("weight_scale").is_some() || part("SCB").is_some() => {
                 ("int8".to_owned(), self.bytes(tensor, &part))
             }
             ("weight", Dtype::U8) if part("weight_scale_2").is_some() => {
                 let scale = factor(tensor, "weight_scale_2", part("weight_scale_2"));
-                ("nvfp4".to_owned(), scale.and_then(|scale| fp4(tensor, &part, Some(scale))))
+                ("nvfp4".to_owned(), scale.and_then(|scale| nvfp4(tensor, &part, scale)))
             }
             ("weight", Dtype::U8) if behind(".absmax").is_some() => {
                 let kind = if behind(BEHIND[5]).is_some() { "fp4" } else { "nf4" };
@@ -250,27 +251,47 @@ fn sizes(tensor: &Tensor<'_>) -> Result<[usize; 2], String> {
     }
 }
 
-/// E2M1 numbers: NVFP4 with the factor of the matrix, else MXFP4.
-fn fp4<'t>(
+/// E2M1 numbers with scales in E4M3 and a factor of the matrix.
+fn nvfp4<'t>(
     weight: &Tensor<'t>,
     part: &dyn Fn(&str) -> Option<Tensor<'t>>,
-    factor: Option<f32>,
+    factor: f32,
 ) -> Result<CodesRef<'t>, String> {
-    let [outputs, half] = matrix(weight)?;
-    let inputs = half.checked_mul(2).ok_or_else(|| format!("{} is too large", weight.name))?;
     let scale = needed(weight, "weight_scale", part("weight_scale"))?;
-    let (len, scales) = match factor {
-        Some(factor) if scale.dtype == Dtype::F8_E4M3 => (16, Scales::E4m3(scale.data, factor)),
-        None => (32, Scales::E8m0(scale.data)),
-        Some(_) => return Err(format!("{} is of type {:?}", scale.name, scale.dtype)),
-    };
+    if scale.dtype != Dtype::F8_E4M3 {
+        return Err(format!("{} is of type {:?}", scale.name, scale.dtype));
+    }
+    in_groups(weight, &scale, 16, (Codes::Fp4(weight.data), 2), Scales::E4m3(scale.data, factor))
+}
+
+/// E2M1 numbers, two in a byte, or E4M3 numbers, with powers of 2.
+fn mx<'t>(
+    weight: &Tensor<'t>,
+    part: &dyn Fn(&str) -> Option<Tensor<'t>>,
+    in_byte: usize,
+) -> Result<CodesRef<'t>, String> {
+    let scale = needed(weight, "weight_scale", part("weight_scale"))?;
+    let codes = if in_byte == 2 { Codes::Fp4(weight.data) } else { Codes::Fp8(weight.data) };
+    in_groups(weight, &scale, 32, (codes, in_byte), Scales::E8m0(scale.data))
+}
+
+/// A matrix of which so many inputs that follow each other share a scale.
+fn in_groups<'t>(
+    weight: &Tensor<'t>,
+    scale: &Tensor<'t>,
+    len: usize,
+    (codes, in_byte): (Codes<'t>, usize),
+    scales: Scales<'t>,
+) -> Result<CodesRef<'t>, String> {
+    let [outputs, bytes] = matrix(weight)?;
+    let inputs = bytes.checked_mul(in_byte).ok_or_else(|| format!("{} is too large", weight.name))?;
     let groups = inputs.div_ceil(len);
     if scale.shape != [outputs, groups] {
         let shape = scale.shape;
         return Err(format!("{} has {shape:?} scales for {outputs} outputs and {inputs} inputs", scale.name));
     }
     let sharing = Sharing::Runs { len, groups };
-    Ok(CodesRef { outputs, inputs, codes: Codes::Fp4(weight.data), zeros: None, scales, sharing })
+    Ok(CodesRef { outputs, inputs, codes, zeros: None, scales, sharing })
 }
 
 /// Numbers of a table.

@@ -1,4 +1,4 @@
-//! Matrices of codes with scales, as compressed-tensors, ModelOpt and bitsandbytes write them.
+//! Matrices of codes with scales, as compressed-tensors, ModelOpt, Quark and bitsandbytes write them.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use gllm_kernels_core::ScaleSlice;
 /// |---|---|---|---|
 /// | `int1` to `int8` | a whole number of so many bits, with a sign | f32, f16 or bf16: one of all, of an output, or of a group of inputs | none, or one for each scale |
 /// | `nvfp4` | E2M1 | E4M3 for 16 inputs, times one of the matrix | none |
-/// | `mxfp4` | E2M1 | E8M0 for 32 inputs | none |
+/// | `mxfp4`, `mxfp8` | E2M1, E4M3 | E8M0 for 32 inputs | none |
 /// | `nf4`, `fp4` | one of 16 numbers of the file | f32, or codes of 8 bits for numbers of the file, for so many weights in the order of the matrix | none |
 ///
 /// An output's weights lie one behind the other. Lengths are checked when a view is made; any bytes are valid. (Source: compressed-tensors 0.20,
-/// `compressors/`; ModelOpt's exports, which vLLM's `modelopt.py` reads; bitsandbytes 0.49, `functional.py`.)
+/// `compressors/`; ModelOpt's exports, which vLLM's `modelopt.py` reads; Quark 0.13, `utils/pack.py`; bitsandbytes 0.49, `functional.py`.)
 #[derive(Clone, Copy, Debug)]
 pub struct CodesRef<'a> {
     pub(super) outputs: usize,
@@ -35,6 +35,8 @@ pub(crate) enum Codes<'a> {
     Signed(&'a [u8]),
     /// E2M1 numbers, two in a byte, the first in the low half.
     Fp4(&'a [u8]),
+    /// E4M3 numbers.
+    Fp8(&'a [u8]),
     /// Numbers of a table, two in a byte, the first in the high half.
     Table { bytes: &'a [u8], values: &'a [f32] },
 }
@@ -213,7 +215,7 @@ impl<'a> CodesRef<'a> {
         match self.codes {
             Codes::Fp4(bytes) => bytes[at / 2] >> (at % 2 * 4) & 15,
             Codes::Table { bytes, .. } => bytes[at / 2] >> ((at + 1) % 2 * 4) & 15,
-            Codes::Strings { .. } | Codes::Signed(_) => 0,
+            Codes::Strings { .. } | Codes::Signed(_) | Codes::Fp8(_) => 0,
         }
     }
 
@@ -237,6 +239,10 @@ impl<'a> CodesRef<'a> {
                 for (input, to) in to.iter_mut().enumerate() {
                     *to = 0.5 * f32::from(FP4_VALUES[usize::from(self.nibble(output, input))]);
                 }
+            }
+            Codes::Fp8(bytes) => {
+                let row = &bytes[output * self.inputs..];
+                to.iter_mut().zip(row).for_each(|(to, &code)| *to = e4m3(code));
             }
             Codes::Table { values, .. } => {
                 for (input, to) in to.iter_mut().enumerate() {

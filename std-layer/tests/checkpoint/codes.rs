@@ -1,4 +1,4 @@
-//! Matrices of compressed-tensors, ModelOpt and bitsandbytes: every kind of codes with every way to share scales.
+//! Matrices of compressed-tensors, ModelOpt, Quark and bitsandbytes: every kind of codes with every way to share scales.
 
 use gllm_kernels_std::core::{bf16, f16, QuantFormat};
 use gllm_kernels_std::model::Model;
@@ -22,10 +22,13 @@ enum Kind {
     },
     /// The same of bitsandbytes.
     Largest,
-    /// E2M1: of compressed-tensors and of ModelOpt with E4M3 scales, and with powers of 2.
+    /// E2M1: of compressed-tensors and of ModelOpt with E4M3 scales, and of compressed-tensors and of Quark with powers of 2.
     Nvfp4,
     ModelOpt,
     Mxfp4,
+    Quark,
+    /// E4M3 with powers of 2.
+    Mxfp8,
     /// One of 16 numbers; with scales of 8 bits if so.
     Table {
         nested: bool,
@@ -77,7 +80,9 @@ fn ways() -> Vec<Way> {
     add(Kind::Largest, Share::Output, "F32");
     add(Kind::Nvfp4, Share::Group(16), "F8_E4M3");
     add(Kind::ModelOpt, Share::Group(16), "F8_E4M3");
-    add(Kind::Mxfp4, Share::Group(32), "U8");
+    for kind in [Kind::Mxfp4, Kind::Quark, Kind::Mxfp8] {
+        add(kind, Share::Group(32), "U8");
+    }
     for nested in [false, true] {
         add(Kind::Table { nested }, Share::Group(64), "F32");
     }
@@ -94,8 +99,8 @@ impl Way {
             Kind::Packed { bits: 4, .. } => QuantFormat::Q4_1,
             Kind::Packed { bits: 8, zeros: true } | Kind::Bytes { zeros: true } => QuantFormat::F16,
             Kind::Packed { .. } | Kind::Bytes { .. } | Kind::Largest => QuantFormat::Q8_0,
-            Kind::Mxfp4 => QuantFormat::Mxfp4,
-            Kind::Table { .. } => QuantFormat::F16,
+            Kind::Mxfp4 | Kind::Quark => QuantFormat::Mxfp4,
+            Kind::Table { .. } | Kind::Mxfp8 => QuantFormat::F16,
         }
     }
 }
@@ -260,14 +265,22 @@ fn written(way: Way, name: &str, outputs: usize, inputs: usize) -> Written {
             let scale = |i: usize| e4m3(small(shared(i))) * factor;
             (all, (0..count).map(e2m1).collect(), (0..count).map(scale).collect())
         }
-        Kind::Mxfp4 => {
+        Kind::Mxfp4 | Kind::Quark | Kind::Mxfp8 => {
             let power = |i: usize| 110 + (any(i) % 16) as u8;
-            let all = vec![
-                bytes(at("weight_packed"), "U8", &[outputs, inputs / 2], nibbles(0)),
-                bytes(at("weight_scale"), "U8", &shape, (0..scales).map(power).collect()),
-            ];
+            let number = |i: usize| (code(i) % 0x7f) as u8 | ((code(i) >> 8) as u8 & 0x80);
+            let codes = match way.kind {
+                Kind::Mxfp4 => bytes(at("weight_packed"), "U8", &[outputs, inputs / 2], nibbles(0)),
+                Kind::Quark => bytes(at("weight"), "U8", &[outputs, inputs / 2], nibbles(0)),
+                _ => bytes(at("weight"), "F8_E4M3", &[outputs, inputs], (0..count).map(number).collect()),
+            };
+            let all = vec![codes, bytes(at("weight_scale"), "U8", &shape, (0..scales).map(power).collect())];
             let scale = |i: usize| 2f32.powi(i32::from(power(shared(i))) - 127);
-            (all, (0..count).map(e2m1).collect(), (0..count).map(scale).collect())
+            let value = |i: usize| match way.kind {
+                Kind::Mxfp8 if number(i) < 0x80 => e4m3(number(i)),
+                Kind::Mxfp8 => -e4m3(number(i) & 0x7f),
+                _ => e2m1(i),
+            };
+            (all, (0..count).map(value).collect(), (0..count).map(scale).collect())
         }
         Kind::Table { nested } => {
             let numbers: Vec<f32> = (0..16).map(|i| (any(i) % 2000) as f32 / 1000.0 - 1.0).collect();
@@ -314,7 +327,7 @@ fn off(way: Way, weights: &[f32], scales: &[f32]) -> Vec<f32> {
     let in_blocks = |i: usize| {
         let (weight, scale) = (weights[i].abs(), scales[i]);
         match way.kind {
-            Kind::Mxfp4 => 0.0,
+            Kind::Mxfp4 | Kind::Quark => 0.0,
             Kind::Nvfp4 | Kind::ModelOpt => {
                 let block = &scales[i / 256 * 256..][..256];
                 let largest = block.iter().fold(0f32, |most, &scale| most.max(scale));
@@ -396,7 +409,8 @@ fn codes_that_do_not_fit() {
             Kind::Packed { bits, .. } => format!("int{bits}"),
             Kind::Bytes { .. } | Kind::Largest => "int8".to_owned(),
             Kind::Nvfp4 | Kind::ModelOpt => "nvfp4".to_owned(),
-            Kind::Mxfp4 => "mxfp4".to_owned(),
+            Kind::Mxfp4 | Kind::Quark => "mxfp4".to_owned(),
+            Kind::Mxfp8 => "mxfp8".to_owned(),
             Kind::Table { .. } => "nf4".to_owned(),
         };
         assert_eq!(found.len(), 1, "{way:?}: {found:?}");

@@ -1,4 +1,4 @@
-//! Weights of compressed-tensors, ModelOpt and bitsandbytes, stored anew in formats that products of whole models have.
+//! Weights of compressed-tensors, ModelOpt, Quark and bitsandbytes, stored anew in formats that products of whole models have.
 //!
 //! | weights | format | error |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | MXFP4 | `MXFP4` | none |
 //! | NVFP4, in rows of a multiple of 256 | `Q6_K`, which has whole numbers for scales of 16 weights, too: twice a weight's number times that of its scale | that of the scale of 256 weights, by up to 2^-9 where that is below 2^-14; and scales of 16 below an eighth of the largest of these are rounded, by at most 1/128 of it |
 //!
-//! Blocks are not possible where scales belong to other weights than theirs. Then, and for all else (NF4, FP4 of bitsandbytes, numbers beyond 8 bits, scales that f16
+//! Blocks are not possible where scales belong to other weights than theirs. Then, and for all else (NF4, FP4 of bitsandbytes, MXFP8, numbers beyond 8 bits, scales that f16
 //! cannot hold to so many digits), weights become f16. NVFP4's scale of the whole matrix would not fit into blocks of `NVFP4`, whose scales have 4 digits.
 
 use gllm_kernels_core::QuantFormat;

@@ -1,5 +1,6 @@
 //! A checkpoint's `config.json` as the metadata that GGUF files have, which [`Config`](crate::model::Config) is read from.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde_json::Value as Json;
@@ -357,7 +358,8 @@ pub(super) fn metadata(
     let kind = json.get("model_type").and_then(Json::as_str).unwrap_or_default();
     let kinds = |a: &Architecture| a.family().checkpoints;
     let Some(architecture) = architecture(json, kind)? else {
-        let names: Vec<_> = Architecture::ALL.iter().flat_map(kinds).copied().collect();
+        let names: BTreeSet<_> = Architecture::ALL.iter().flat_map(kinds).copied().collect();
+        let names = Vec::from_iter(names);
         let found: String = kind.chars().take(64).collect();
         return Err(format!("model_type is {found:?}: checkpoints are supported of {}", names.join(", ")));
     };
