@@ -227,8 +227,17 @@ impl<'a> CodesRef<'a> {
                 let row = (self.inputs * bits as usize).div_ceil(32);
                 let words = &words[output * row..][..row];
                 let less = 1 << (bits - 1);
-                for (i, to) in to.iter_mut().enumerate() {
-                    *to = (bits_at(|w| words[w], bits, i) as i32 - less) as f32;
+                let value = |code: u32| (code as i32 - less) as f32;
+                if 32 % bits == 0 {
+                    for (to, &word) in to.chunks_mut(32 / bits as usize).zip(words) {
+                        for (i, to) in (0..).zip(to) {
+                            *to = value(word >> (i * bits) & ((1 << bits) - 1));
+                        }
+                    }
+                } else {
+                    for (i, to) in to.iter_mut().enumerate() {
+                        *to = value(bits_at(|w| words[w], bits, i));
+                    }
                 }
             }
             Codes::Signed(bytes) => {
