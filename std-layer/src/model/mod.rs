@@ -18,6 +18,7 @@ mod families;
 mod family;
 mod gates;
 mod generator;
+mod halves;
 mod heads;
 mod keys;
 mod latent;

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 
 use gllm_kernels_core::blocks::BlockNvfp4;
 use gllm_kernels_core::codebooks::{ue4m3_half, FP4_VALUES};
-use gllm_kernels_core::{f16, QuantFormat, QuantRef};
+use gllm_kernels_core::{QuantFormat, QuantRef};
 use rayon::prelude::*;
 
+use super::halves::{half, halves};
 use super::source::{bad_tensor, numbers};
 use super::ModelError;
 use crate::aligned::AlignedVec;
@@ -25,12 +26,6 @@ pub(super) const GROUP: usize = 16;
 const WEIGHT: &str = ".weight";
 const SCALE: &str = ".scale";
 const INPUT_SCALE: &str = ".input_scale";
-
-/// A scale in f16, if that has so many digits of it; f16 has 11, and below 2^-14 less.
-pub(super) fn half(scale: f32, digits: i32) -> Option<f16> {
-    let half = f16::from_f32(scale);
-    ((half.to_f32() - scale).abs() <= scale.abs() * 0.5f32.powi(digits)).then_some(half)
-}
 
 /// Writes a block of `Q6_K` of E2M1 codes, the scales of its groups, and a factor for all; whether that was possible. Of the largest scale, 64 to 127 units are
 /// taken; E4M3 has 4 digits, so that scales down to an eighth of it are whole numbers of units, too.
@@ -135,21 +130,4 @@ fn stored(w: QuantRef<'_>, scales: &[f32]) -> Result<(GgmlType, AlignedVec<u8>),
         },
     )?;
     Ok((GgmlType::F16, all))
-}
-
-/// Writes an output's weights in f16.
-///
-/// # Errors
-/// A reason: f16 cannot hold one.
-pub(super) fn halves(output: usize, weights: impl Iterator<Item = f32>, to: &mut [u8]) -> Result<(), String> {
-    for (input, (to, weight)) in to.chunks_exact_mut(2).zip(weights).enumerate() {
-        let half = f16::from_f32(weight);
-        if !half.is_finite() {
-            return Err(format!(
-                "the weight of output {output}, input {input} is {weight}, which f16 cannot hold"
-            ));
-        }
-        to.copy_from_slice(&half.to_le_bytes());
-    }
-    Ok(())
 }

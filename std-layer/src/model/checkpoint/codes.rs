@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 
 use super::blocks::{Block, Stored, BLOCK};
 use crate::aligned::AlignedVec;
+use crate::model::halves::{half, halves};
 use crate::model::nvfp4;
 use crate::safetensors::{Codes, CodesRef};
 
@@ -25,16 +26,18 @@ use crate::safetensors::{Codes, CodesRef};
 /// # Errors
 /// A reason.
 pub(super) fn check(config: &Json) -> Result<(), String> {
-    let of = |key: &str| config.get(key).and_then(|quantisation| quantisation.get("transform_config"));
+    let parts = [Some(config), config.get("text_config")].into_iter().flatten();
+    let said = parts.flat_map(|part| ["quantization_config", "compression_config"].map(|key| part.get(key)));
     let is_empty = |value: &Json| match value.get("config_groups").unwrap_or(value) {
         Json::Object(groups) => groups.is_empty(),
         other => other.is_null(),
     };
-    match ["quantization_config", "compression_config"].into_iter().find_map(of) {
-        Some(transform) if !is_empty(transform) => Err(format!(
+    let mut rotations = said.filter_map(|quantisation| quantisation?.get("transform_config"));
+    match rotations.find(|transform| !is_empty(transform)) {
+        Some(transform) => Err(format!(
             "has transform_config {transform}: rotations of what quantised matrices multiply are not supported"
         )),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -46,7 +49,7 @@ pub(super) fn stored(w: &CodesRef<'_>, in_blocks: bool) -> Result<Stored, String
     if w.outputs() == 0 || w.inputs() == 0 {
         return Ok(Stored { format: None, bytes: AlignedVec::zeroed(0) });
     }
-    let Some((format, len, bytes)) = format(w).filter(|_| in_blocks) else { return halves(w) };
+    let Some((format, len, bytes)) = format(w).filter(|_| in_blocks) else { return in_halves(w) };
     let store = |output: usize, values: &mut Vec<f32>, to: &mut [u8]| {
         let blocks = to.chunks_exact_mut(bytes).enumerate().map(|(i, to)| (i * len, to));
         match format {
@@ -64,7 +67,7 @@ pub(super) fn stored(w: &CodesRef<'_>, in_blocks: bool) -> Result<Stored, String
     let rows = all.par_chunks_exact_mut(row).enumerate();
     match rows.map_init(Vec::new, |values, (output, to)| store(output, values, to)).all(|held| held) {
         true => Ok(Stored { format: Some(format), bytes: all }),
-        false => halves(w),
+        false => in_halves(w),
     }
 }
 
@@ -94,7 +97,7 @@ fn whole<'b>(
     mut blocks: impl Iterator<Item = (usize, &'b mut [u8])>,
 ) -> bool {
     blocks.all(|(input, to)| {
-        let Some(scale) = nvfp4::half(w.scale(output, input), 11) else { return false };
+        let Some(scale) = half(w.scale(output, input), 11) else { return false };
         let numbers = std::array::from_fn(|i| values[input + i] as i32);
         Block { scale, numbers }.store(format, to);
         true
@@ -130,14 +133,14 @@ fn q6_k<'b>(
 }
 
 /// The weights in f16.
-fn halves(w: &CodesRef<'_>) -> Result<Stored, String> {
+fn in_halves(w: &CodesRef<'_>) -> Result<Stored, String> {
     let mut bytes = AlignedVec::zeroed(2 * w.outputs() * w.inputs());
     let rows = bytes.par_chunks_exact_mut(2 * w.inputs()).enumerate();
     rows.try_for_each_init(
         || vec![0.0; w.inputs()],
         |weights, (output, to)| {
             w.row(output, weights)?;
-            nvfp4::halves(output, weights.iter().copied(), to)
+            halves(output, weights.iter().copied(), to)
         },
     )?;
     Ok(Stored { format: None, bytes })
