@@ -273,3 +273,13 @@ impl<'a> Tensor<'a> {
         Ok(numbers)
     }
 }
+
+/// Rows and columns of a tensor of two dimensions.
+fn matrix(t: &Tensor<'_>) -> Result<[usize; 2], String> {
+    <[usize; 2]>::try_from(t.shape).map_err(|_| format!("{} has {} dimensions, not 2", t.name, t.shape.len()))
+}
+
+/// A tensor that must be there with another one.
+fn needed<'t>(of: &Tensor<'_>, end: &str, tensor: Option<Tensor<'t>>) -> Result<Tensor<'t>, String> {
+    tensor.ok_or_else(|| format!("{} has no {end}", of.name))
+}

@@ -7,6 +7,7 @@
 //! - [`Tree`]: drafts of a sequence that one step computes, of which a path is accepted.
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
+mod anew;
 mod architecture;
 mod bases;
 mod checkpoint;
@@ -18,7 +19,6 @@ mod families;
 mod family;
 mod gates;
 mod generator;
-mod halves;
 mod heads;
 mod keys;
 mod latent;

@@ -11,13 +11,13 @@ use super::weights::{
     ExpertNorms, ExpertWeights, HostWeights, LayerInput, LayerWeights, Matrix, Network, NormWeights,
     PerLayerWeights,
 };
-use super::{checkpoint, nvfp4, Config, KvHeads, ModelError, Norm, Recurrence};
+use super::{checkpoint, Config, KvHeads, ModelError, Norm, Recurrence};
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
 /// A model's file, or the files that it is split into.
 #[derive(Debug)]
 pub(super) struct Files<'a> {
-    parts: Vec<(PathBuf, Gguf<'a>)>,
+    pub(super) parts: Vec<(PathBuf, Gguf<'a>)>,
     /// Tensors that were made of those of the files, and take the place of those of the same name.
     pub(super) made: Vec<Gguf<'a>>,
     naming: Naming,
@@ -503,8 +503,9 @@ impl<'a> Model<'a> {
     }
 
     fn of_gguf(parts: Vec<(PathBuf, Gguf<'a>)>) -> Result<Self, ModelError> {
-        let made = nvfp4::scaled(&parts)?.into_iter().collect();
-        Self::new(Files { parts, made, naming: Naming::Gguf })
+        let mut files = Files { parts, made: Vec::new(), naming: Naming::Gguf };
+        files.scale_nvfp4()?;
+        Self::new(files)
     }
 
     fn new(mut files: Files<'a>) -> Result<Self, ModelError> {
@@ -577,7 +578,10 @@ impl<'a> Model<'a> {
     pub fn unused(&self) -> Vec<&str> {
         let used: HashSet<String> =
             self.names().map(|(n, at)| n.of(self.files.naming, &self.config, at)).collect();
-        let is_scale = |n: &str| nvfp4::is_scale(&self.files.parts, n);
-        self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n) && !is_scale(n)).collect()
+        self.files
+            .tensors()
+            .map(|t| t.name())
+            .filter(|n| !used.contains(*n) && !self.files.is_scale(n))
+            .collect()
     }
 }

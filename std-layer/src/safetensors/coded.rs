@@ -17,8 +17,7 @@ use gllm_kernels_core::ScaleSlice;
 use serde_json::Value;
 
 use super::codes::{Codes, CodesRef, Scales, Sharing, Zeros};
-use super::weights::{matrix, needed};
-use super::{Checkpoint, Dtype, Tensor};
+use super::{matrix, needed, Checkpoint, Dtype, Tensor};
 
 /// The ends of the names of tensors that belong to a matrix beside them: to `weight_packed`, or to a `weight` of codes.
 const BESIDE: [&str; 11] = [

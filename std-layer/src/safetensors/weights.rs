@@ -6,7 +6,7 @@ use gllm_kernels_core::{
 };
 
 use super::codes::CodesRef;
-use super::{coded, Checkpoint, Dtype, Tensor};
+use super::{coded, matrix, needed, Checkpoint, Dtype, Tensor};
 
 /// A weight matrix, or any other tensor.
 #[derive(Clone, Debug)]
@@ -43,20 +43,6 @@ pub enum View<'a> {
 
 /// A scale of 1, for FP8 without one.
 static ONE: [f32; 1] = [1.0];
-
-/// Rows and columns of a tensor of two dimensions.
-pub(super) fn matrix(t: &Tensor<'_>) -> Result<[usize; 2], String> {
-    <[usize; 2]>::try_from(t.shape).map_err(|_| format!("{} has {} dimensions, not 2", t.name, t.shape.len()))
-}
-
-/// A tensor that must be there with another one.
-pub(super) fn needed<'t>(
-    of: &Tensor<'_>,
-    end: &str,
-    tensor: Option<Tensor<'t>>,
-) -> Result<Tensor<'t>, String> {
-    tensor.ok_or_else(|| format!("{} has no {end}", of.name))
-}
 
 /// The ends of the names of the tensors that make a quantised matrix. The first of them is the one by which a matrix is recognised.
 const PARTS: [&str; 8] = ["qweight", "qzeros", "scales", "g_idx", "lookup_table", "rows", "cols", "vals"];

@@ -16,10 +16,8 @@ use gllm_kernels_core::{
 };
 use rayon::prelude::*;
 
-use super::codes;
 use crate::aligned::AlignedVec;
 use crate::detect::kernels;
-use crate::safetensors::View;
 
 /// Inputs of a block.
 pub(super) const BLOCK: usize = 32;
@@ -34,7 +32,7 @@ pub(super) struct Stored {
 }
 
 /// Matrices of which some outputs can be decoded alone.
-trait Outputs: External + Copy + Sync {
+pub(super) trait Outputs: External + Copy + Sync {
     fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError>;
 }
 macro_rules! outputs {
@@ -48,25 +46,11 @@ macro_rules! outputs {
 }
 outputs!(AwqRef, GptqRef, SqueezeLlmRef, Fp8Ref);
 
-/// Stores a quantised matrix anew: in blocks, if they may be and a format has its weights. `scales` has those of the groups of AWQ and GPTQ, `groups x outputs`, if
-/// groups are runs of inputs.
+/// The weights of a view in f16, an output behind the other.
 ///
 /// # Errors
-/// A reason: a weight is not finite, or the view does not have the sizes that it says.
-pub(super) fn stored(view: &View<'_>, scales: Option<&[f16]>, in_blocks: bool) -> Result<Stored, String> {
-    let scales = scales.filter(|_| in_blocks);
-    match view {
-        View::Awq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
-        View::Gptq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
-        View::SqueezeLlm(w) => halves(*w),
-        View::Fp8(w) => halves(*w),
-        View::Codes(w) => codes::stored(w, in_blocks),
-        View::Plain(t) => Err(format!("{} is not quantised", t.name)),
-    }
-}
-
-/// The weights of a view in f16, an output behind the other.
-fn halves<W: Outputs>(w: W) -> Result<Stored, String> {
+/// A reason: the view does not have the sizes that it says.
+pub(super) fn halves<W: Outputs>(w: W) -> Result<Stored, String> {
     let inputs = w.inputs();
     let mut bytes = AlignedVec::zeroed(2 * w.outputs() * inputs);
     bytes.par_chunks_mut((2 * STRIPE * inputs).max(1)).enumerate().try_for_each(|(i, to)| {
@@ -103,6 +87,14 @@ struct Numbers {
     spread: i32,
     /// Whether they are the weights, times the scale.
     exact: bool,
+}
+
+/// Weights of AWQ or GPTQ as blocks if a format has them, and in f16 if none does. `scales` has those of the groups, `groups x outputs`, if groups are runs of inputs.
+///
+/// # Errors
+/// A reason: a weight is not finite, or the view does not have the sizes that it says.
+pub(super) fn stored<W: Outputs>(w: W, scales: Option<&[f16]>) -> Result<Stored, String> {
+    grouped(w, scales)?.map_or_else(|| halves(w), Ok)
 }
 
 /// Weights of AWQ or GPTQ as blocks; `None` if no format of blocks has them.

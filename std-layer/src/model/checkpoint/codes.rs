@@ -17,8 +17,7 @@ use serde_json::Value as Json;
 
 use super::blocks::{Block, Stored, BLOCK};
 use crate::aligned::AlignedVec;
-use crate::model::halves::{half, halves};
-use crate::model::nvfp4;
+use crate::model::anew::{self, half, halves};
 use crate::safetensors::{Codes, CodesRef};
 
 /// Refuses what a configuration says of quantised matrices that their tensors do not: rotations of activations (`transform_config`), as of SpinQuant and QuIP.
@@ -82,7 +81,7 @@ fn format(w: &CodesRef<'_>) -> Option<(QuantFormat, usize, usize)> {
             (QuantFormat::Q8_0, BLOCK, BLOCK, 34)
         }
         (Codes::Fp4(_), _) if w.has_powers_of_two() => (QuantFormat::Mxfp4, BLOCK, BLOCK, 17),
-        (Codes::Fp4(_), _) => (QuantFormat::Q6K, nvfp4::SUPER, nvfp4::GROUP, nvfp4::BYTES),
+        (Codes::Fp4(_), _) => (QuantFormat::Q6K, anew::SUPER, anew::GROUP, anew::BYTES),
         _ => return None,
     };
     let fits = w.inputs().is_multiple_of(len) && w.run()?.is_multiple_of(group);
@@ -127,8 +126,8 @@ fn q6_k<'b>(
     mut blocks: impl Iterator<Item = (usize, &'b mut [u8])>,
 ) -> bool {
     blocks.all(|(input, to)| {
-        let scales = std::array::from_fn(|g| w.e4m3_scale(output, input + g * nvfp4::GROUP));
-        nvfp4::store(to, |i| w.nibble(output, input + i), scales, w.factor())
+        let scales = std::array::from_fn(|g| w.e4m3_scale(output, input + g * anew::GROUP));
+        anew::q6_k(to, |i| w.nibble(output, input + i), scales, w.factor())
     })
 }
 

@@ -258,6 +258,22 @@ fn set_dense(
     }
 }
 
+/// Stores a quantised matrix anew: in blocks, if they may be and a format has its weights. `scales` has those of the groups of AWQ and GPTQ.
+///
+/// # Errors
+/// A reason: see [`blocks`] and [`codes`].
+fn stored(view: &View<'_>, scales: Option<&[f16]>, in_blocks: bool) -> Result<blocks::Stored, String> {
+    let scales = scales.filter(|_| in_blocks);
+    match view {
+        View::Awq(w) => blocks::stored(*w, scales),
+        View::Gptq(w) => blocks::stored(*w, scales),
+        View::SqueezeLlm(w) => blocks::halves(*w),
+        View::Fp8(w) => blocks::halves(*w),
+        View::Codes(w) => codes::stored(w, in_blocks),
+        View::Plain(t) => Err(format!("{} is not quantised", t.name)),
+    }
+}
+
 /// Divides the numbers of each column of a matrix by their length, to which 1e-7 is added.
 fn divide_by_length(numbers: &mut [f32], cols: usize) {
     let mut squares = vec![0.0; cols];
@@ -330,7 +346,7 @@ impl Tensors {
         }
         let scales = named(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
         let in_blocks = !self.layout.needs_numbers(name);
-        let stored = blocks::stored(view, scales, in_blocks).map_err(|e| format!("{}: {e}", weight.name))?;
+        let stored = stored(view, scales, in_blocks).map_err(|e| format!("{}: {e}", weight.name))?;
         let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
         let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
         match self.layout.parts(&Whole { name, dims: &dims, of, bytes: &stored.bytes })? {
