@@ -50,16 +50,15 @@ pub(super) fn stored(w: &CodesRef<'_>, in_blocks: bool) -> Result<Stored, String
     }
     let Some((format, len, bytes)) = format(w).filter(|_| in_blocks) else { return in_halves(w) };
     let store = |output: usize, values: &mut Vec<f32>, to: &mut [u8]| {
-        let blocks = to.chunks_exact_mut(bytes).enumerate().map(|(i, to)| (i * len, to));
-        match format {
-            QuantFormat::Mxfp4 => mxfp4(w, output, blocks),
-            QuantFormat::Q6K => q6_k(w, output, blocks),
-            _ => {
-                values.resize(w.inputs(), 0.0);
-                w.values(output, values);
-                whole(w, output, (format, values), blocks)
-            }
+        if !matches!(w.codes(), Codes::Fp4(_)) {
+            values.resize(w.inputs(), 0.0);
+            w.values(output, values);
         }
+        to.chunks_exact_mut(bytes).zip((0..).step_by(len)).all(|(to, input)| match format {
+            QuantFormat::Mxfp4 => mxfp4(w, [output, input], to),
+            QuantFormat::Q6K => q6_k(w, [output, input], to),
+            _ => whole(w.scale(output, input), &values[input..], format, to),
+        })
     };
     let row = w.inputs() / len * bytes;
     let mut all = AlignedVec::zeroed(w.outputs() * row);
@@ -88,47 +87,27 @@ fn format(w: &CodesRef<'_>) -> Option<(QuantFormat, usize, usize)> {
     fits.then_some((format, len, bytes))
 }
 
-/// Stores an output's blocks of whole numbers, each with its first input; whether that was possible.
-fn whole<'b>(
-    w: &CodesRef<'_>,
-    output: usize,
-    (format, values): (QuantFormat, &[f32]),
-    mut blocks: impl Iterator<Item = (usize, &'b mut [u8])>,
-) -> bool {
-    blocks.all(|(input, to)| {
-        let Some(scale) = half(w.scale(output, input), 11) else { return false };
-        let numbers = std::array::from_fn(|i| values[input + i] as i32);
-        Block { scale, numbers }.store(format, to);
-        true
-    })
+/// Stores a block of whole numbers; whether that was possible.
+fn whole(scale: f32, values: &[f32], format: QuantFormat, to: &mut [u8]) -> bool {
+    let Some(scale) = half(scale, 11) else { return false };
+    Block { scale, numbers: std::array::from_fn(|i| values[i] as i32) }.store(format, to);
+    true
 }
 
-/// The same of E2M1 numbers with powers of 2: those have their codes in another order.
-fn mxfp4<'b>(
-    w: &CodesRef<'_>,
-    output: usize,
-    mut blocks: impl Iterator<Item = (usize, &'b mut [u8])>,
-) -> bool {
-    blocks.all(|(input, to)| {
-        // 255 is not a number.
-        let Some(scale) = w.e8m0_scale(output, input).filter(|&scale| scale < 255) else { return false };
-        let code = |i: usize| w.nibble(output, input + i);
-        to[0] = scale;
-        to[1..].iter_mut().enumerate().for_each(|(i, to)| *to = code(i) | code(i + BLOCK / 2) << 4);
-        true
-    })
+/// The same of E2M1 numbers with powers of 2, from an output and its input on: blocks have their codes in another order.
+fn mxfp4(w: &CodesRef<'_>, [output, input]: [usize; 2], to: &mut [u8]) -> bool {
+    // 255 is not a number.
+    let Some(scale) = w.e8m0_scale(output, input).filter(|&scale| scale < 255) else { return false };
+    let code = |i: usize| w.nibble(output, input + i);
+    to[0] = scale;
+    to[1..].iter_mut().enumerate().for_each(|(i, to)| *to = code(i) | code(i + BLOCK / 2) << 4);
+    true
 }
 
 /// The same of E2M1 numbers with E4M3 scales.
-fn q6_k<'b>(
-    w: &CodesRef<'_>,
-    output: usize,
-    mut blocks: impl Iterator<Item = (usize, &'b mut [u8])>,
-) -> bool {
-    blocks.all(|(input, to)| {
-        let scales = std::array::from_fn(|g| w.e4m3_scale(output, input + g * anew::GROUP));
-        anew::q6_k(to, |i| w.nibble(output, input + i), scales, w.factor())
-    })
+fn q6_k(w: &CodesRef<'_>, [output, input]: [usize; 2], to: &mut [u8]) -> bool {
+    let scales = std::array::from_fn(|g| w.e4m3_scale(output, input + g * anew::GROUP));
+    anew::q6_k(to, |i| w.nibble(output, input + i), scales, w.factor())
 }
 
 /// The weights in f16.

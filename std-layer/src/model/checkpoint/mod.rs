@@ -24,7 +24,7 @@ mod text;
 mod tokenizer;
 mod values;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -191,9 +191,14 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     let files = shards(folder)?.into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
     let mut has_output = false;
     let mut activations = Activations::of(told.architecture);
+    // Where each tensor is: most names that are asked for are nowhere, and large models have hundreds of files.
+    let mut places = HashMap::new();
+    for (_, file) in &files {
+        file.tensors().into_iter().for_each(|tensor| _ = places.entry(tensor.name).or_insert(file));
+    }
     for (path, file) in &files {
         let named = |name: &str| {
-            let other = || files.iter().find_map(|(_, file)| file.tensor(name));
+            let other = || places.get(name).and_then(|file| file.tensor(name));
             file.tensor(name).or_else(other)
         };
         for weight in file.weights_among(named) {
