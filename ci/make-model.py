@@ -410,6 +410,11 @@ TESTS = {
         tied=True,
         keys={"attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "hidden_activation": "silu", "pooling_type": 1},
     ),
+    # A state space and attention in each layer, with norms and without.
+    "tiny-falcon-h1": dict(architecture="falcon-h1", head_dim=32, attention=(), space=(1, 6, 32, 16), normed=False),
+    "tiny-falcon-h1-normed": dict(architecture="falcon-h1", layers=2, attention=(), space=(2, 8, 64, 16)),
+    # A state space alone.
+    "tiny-mamba2": dict(architecture="mamba2", layers=4, attention=(), space=(2, 8, 32, 16)),
 }
 # Encoders: one of each kind, with all that files of it may have.
 ENCODERS = {
@@ -553,7 +558,7 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, plain=False, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, plain=False, normed=True, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `two_norms`: attention and the network, which take the same, have a norm each. `local`: of Gemma 4,
@@ -562,7 +567,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     layers have attention, where the others have a convolution instead, or a state space. `latent`: of latent attention the rank of queries, if they are two products, that of keys and values, and the elements of a
     head's query that are not rotated, of those that are, and of its result.
     `space`: of layers that are a state space, where others have attention: heads of keys and of values, and the elements of each. `pattern`: of each layer whether it
-    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with. `plain`: whether there are
+    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with. `normed`: whether state spaces have norms. `plain`: whether there are
     no biases and norms of queries and keys, which others of the architecture have."""
     m = Writer(path, architecture, seed)
     rotated, values = int(part * head_dim), head_dim
@@ -583,10 +588,10 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         attention = [i for i, kind_of_layer in enumerate(pattern) if kind_of_layer == "*"]
         m.key("feed_forward_length", [between if kind_of_layer == "F" else 0 for kind_of_layer in pattern])
     elif not per_layer:
-        m.key("feed_forward_length", between * (2 if architecture == "qwen" else 1))
-    m.key("attention.head_count", heads)
-    if not local:
-        m.key("attention.head_count_kv", kv_heads if attention is None else [kv_heads if i in attention else 0 for i in range(layers)])
+        m.key("feed_forward_length", 0 if architecture == "mamba2" else between * (2 if architecture == "qwen" else 1))
+    m.key("attention.head_count", 0 if architecture == "mamba2" else heads)
+    if not local and architecture != "mamba2":
+        m.key("attention.head_count_kv", kv_heads if attention is None or architecture == "falcon-h1" else [kv_heads if i in attention else 0 for i in range(layers)])
     m.key("attention.key_length", head_dim)
     m.key("attention.value_length", values)
     m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS else 'rms_'}epsilon", 1e-5)
@@ -679,7 +684,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         convolves = attention is not None and i not in attention
         is_network = pattern and pattern[i] == "F"
         if convolves and space and not is_network:
-            state_space(m, kind, i, width, *space)
+            state_space(m, kind, i, width, normed, *space)
+            convolves = architecture != "falcon-h1"
         elif convolves and not space:
             m.matrix(layer + "shortconv.in_proj.weight", 3 * width, width, kind("shortconv.in_proj", i))
             m.vector(layer + "shortconv.conv.weight", (width, told["shortconv.l_cache"]), 0.3, 0.5)
@@ -719,7 +725,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
         by_attention = architecture in ("gpt-oss", "seed_oss", "glm4moe") + HYBRID
-        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon", "phi2") and not pattern and not (architecture == "stablelm" and each):
+        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon", "phi2") and not pattern and not (architecture == "stablelm" and each) and architecture != "mamba2":
             norm(layer + ("post_attention_norm" if by_attention else "ffn_norm"))
 
         def network(end, between, count=None):
@@ -740,7 +746,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
 
         # What guesses more tokens is dense in K-EXAONE.
         dense_predictor = architecture == "exaone-moe" and i >= layers - told.get("nextn_predict_layers", 0)
-        if pattern and not is_network:
+        if pattern and not is_network or architecture == "mamba2":
             pass
         elif experts and not dense_predictor and i >= told.get("leading_dense_block_count", 0) and (i + 1) % told.get("interleave_moe_layer_step", 1) == 0:
             count, _, own = experts
@@ -825,7 +831,7 @@ def latent_attention(m, kind, i, width, heads, query_rank, rank, plain, rotated,
         m.matrix(f"{layer}{role}.weight", rows, cols, kind(f"attn_{role}", i), heads)
 
 
-def state_space(m, kind, i, width, key_heads, value_heads, key_size, value_size):
+def state_space(m, kind, i, width, normed, key_heads, value_heads, key_size, value_size):
     """A layer of Mamba-2."""
     layer, values = f"blk.{i}.", value_heads * value_size
     channels = 2 * key_heads * key_size + values
@@ -835,7 +841,8 @@ def state_space(m, kind, i, width, key_heads, value_heads, key_size, value_size)
     m.vector(layer + "ssm_dt.bias", value_heads, 0, 1.0)
     m.file.add_tensor(layer + "ssm_a", -m.random.uniform(0.05, 2, (value_heads, 1)).astype(np.float32))
     m.vector(layer + "ssm_d", (value_heads, 1), 1, 0.5)
-    m.vector(layer + "ssm_norm.weight", (key_heads, values // key_heads), 1)
+    if normed:
+        m.vector(layer + "ssm_norm.weight", (key_heads, values // key_heads), 1)
     m.matrix(layer + "ssm_out.weight", width, values, kind("ssm_out", i))
 
 
@@ -964,7 +971,9 @@ def main():
     attention = range(2, a.layers, 4) if a.architecture.startswith("lfm2") or a.architecture == "granitehybrid" else None
     pattern = ("MFM*F" * a.layers)[: a.layers] if a.architecture.startswith("nemotron_h") else None
     # Twice as wide as the model.
-    space = (max(1, a.dim // 512), a.dim // 32, 128, 64) if pattern or a.architecture == "granitehybrid" else None
+    alone = a.architecture in ("falcon-h1", "mamba2")
+    attention = () if alone else attention
+    space = (max(1, a.dim // 512), a.dim // 32, 128, 64) if pattern or alone or a.architecture == "granitehybrid" else None
     # As llama.cpp expects it.
     each = a.architecture == "command-r" and a.layers >= 64
     dense = 4 * a.dim if a.architecture == "gemma-embedding" else None

@@ -95,7 +95,7 @@ class Model:
         self.layers = self.get("block_count") - self.get("nextn_predict_layers", 0)
         self.heads, self.hidden = self.get("attention.head_count"), self.get("embedding_length")
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
-        self.head_dim = self.get("attention.key_length", self.hidden // self.heads)
+        self.head_dim = self.get("attention.key_length", self.hidden // max(1, self.heads))
         self.rms_norms = self.get("attention.layer_norm_rms_epsilon") is not None
         self.eps = self.get("attention.layer_norm_rms_epsilon") or self.get("attention.layer_norm_epsilon")
         self.parallel = self.architecture in PARALLEL and self.get("use_parallel_residual", True)
@@ -310,7 +310,8 @@ class Model:
             state = decay[t][:, None, None] * state + (length[t][:, None] * v[t])[:, :, None] * k[t][:, None, :]
             y[t] = np.einsum("hji,hi->hj", state, q[t]) + weight("d").reshape(-1, 1) * v[t]
         y = y.reshape(n, inner) * silu(gates)
-        y = norm(y.reshape(n, groups, -1), weight("norm.weight").reshape(groups, -1), self.eps).reshape(n, inner)
+        if self.weight(f"blk.{layer}.ssm_norm.weight") is not None:
+            y = norm(y.reshape(n, groups, -1), weight("norm.weight").reshape(groups, -1), self.eps).reshape(n, inner)
         return (y @ weight("out.weight").T).astype(np.float32)
 
     def short_convolution(self, x, layer):
@@ -368,13 +369,18 @@ class Model:
 
     def attention(self, x, layer):
         if self.weight(f"blk.{layer}.ssm_in.weight") is not None:
-            return self.state_space(x, layer)
+            y = self.state_space(x, layer)
+            # Of Falcon-H1 both take the same.
+            return y + self.softmax_attention(x, layer) if self.architecture == "falcon-h1" else y
         if self.weight(f"blk.{layer}.ssm_out.weight") is not None:
             return self.linear_attention(x, layer)
         if self.weight(f"blk.{layer}.shortconv.conv.weight") is not None:
             return self.short_convolution(x, layer)
         if self.architecture in LATENT:
             return self.latent_attention(x, layer)
+        return self.softmax_attention(x, layer)
+
+    def softmax_attention(self, x, layer):
         n, local = len(x), self.is_local(layer)
         # Baichuan 13B.
         by_distance = self.architecture == "baichuan" and self.layers == 40
@@ -579,6 +585,8 @@ class Model:
             behind, before = ("", "post_attention_norm") if by_attention else ("post_attention_norm", "ffn_norm")
             factor = np.float32(self.residual_scale)
             x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
+            if self.architecture == "mamba2":
+                continue
             x = x + factor * normed(self.feed_forward(normed(x, before), layer, x), "post_ffw_norm")
             if per_layer:
                 y = gelu(x @ self.weight(f"blk.{layer}.inp_gate.weight").T) * inputs[:, layer]

@@ -6,6 +6,8 @@ mod codes;
 mod encoders;
 #[path = "decoder/exact.rs"]
 mod exact;
+#[path = "checkpoint/factors.rs"]
+mod factors;
 #[path = "checkpoint/folder.rs"]
 mod folder;
 #[path = "checkpoint/gemma4.rs"]
@@ -90,6 +92,8 @@ fn all() -> Vec<Tiny> {
         "lfm2",
         "granitehybrid",
         "nemotron_h",
+        "falcon-h1",
+        "mamba2",
         "internlm2",
         "exaone",
         "phi2",

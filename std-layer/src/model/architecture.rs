@@ -60,6 +60,10 @@ pub enum Architecture {
     NemotronH,
     /// Mixtures of experts of Nemotron 3.
     NemotronHMoe,
+    /// Falcon-H1.
+    FalconH1,
+    /// Mamba-2 alone: Codestral Mamba and the models of its authors.
+    Mamba2,
     /// GLM 4.5, 4.6 and 4.7, and Solar Open.
     Glm4Moe,
     /// Mixtures of experts of Ernie 4.5.

@@ -201,6 +201,8 @@ pub struct Layer {
     pub xielu: Option<[f32; 2]>,
     /// Whether it has no feed-forward network: then it ends behind `x = x + a`.
     pub without_network: bool,
+    /// Whether the attention of the next layer takes the same `x` as this one, without `a`. Then this one has no feed-forward network.
+    pub joined: bool,
 }
 
 /// The configuration of a model. Sizes are counted in elements. None is zero, unless its documentation says so.
@@ -262,7 +264,7 @@ pub struct Config {
     pub(super) numbers: Vec<[usize; 2]>,
     /// Layers behind them in the file, which guess tokens after the next one: they are not part of the model.
     pub(super) predictors: usize,
-    /// Query heads; a multiple of `kv_heads`.
+    /// Query heads; a multiple of `kv_heads`. If no layer has attention, this and the other sizes of heads say nothing.
     pub heads: usize,
     /// Key and value heads; each serves `heads / kv_heads` consecutive query heads.
     pub kv_heads: usize,
@@ -271,7 +273,7 @@ pub struct Config {
     /// The heads of layers with a window, if they are not `kv_heads` of `head_dim` elements.
     pub local_heads: Option<KvHeads>,
     /// Elements between the two halves of the feed-forward network of layers without experts; 0 if all layers have experts
-    /// alone.
+    /// alone, or no network.
     pub intermediate: usize,
     /// The experts of each layer that has them.
     pub experts: Option<Experts>,
@@ -304,7 +306,7 @@ pub struct Config {
     pub embedding_norm: bool,
     /// The epsilon that norms add to the mean of squares.
     pub norm_eps: f32,
-    /// That of norms within recurrent layers, which are not of the residual stream.
+    /// That of norms within recurrent layers, which are not of the residual stream; the square of their weights, if states are not [normed](super::LinearAttention::normed).
     pub state_eps: f32,
     /// Factor of embeddings; usually 1.
     pub embedding_scale: f32,

@@ -55,6 +55,10 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             input(step, NormWeight::Attention(layer))?;
         }
         step.linear(Linear::Qkv(layer))?;
+        if layer > 0 && config.layer[layer - 1].joined {
+            step.add(None, 1.0)?;
+            step.pass()?;
+        }
         if config.latent_attention.is_some_and(|latent| latent.query_rank.is_some()) {
             step.norm_queries(layer)?;
             step.linear(Linear::Queries(layer))?;
@@ -74,7 +78,10 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         step.linear(Linear::AttentionOutput(layer))?;
         let attended = post(NormWeight::PostAttention(layer));
         if config.layer[layer].without_network {
-            step.add(attended, 1.0)?;
+            // What the next layer takes, too, gets what this one adds once it has been multiplied there.
+            if !config.layer[layer].joined {
+                step.add(attended, 1.0)?;
+            }
             continue;
         }
         let own = if config.shared_norm { NormWeight::Attention(layer) } else { NormWeight::Ffn(layer) };

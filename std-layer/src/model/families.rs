@@ -32,7 +32,7 @@ impl Architecture {
 }
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 73] = [
+static FAMILIES: [Family; 75] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family {
         architecture: Architecture::Llama4,
@@ -197,6 +197,22 @@ static FAMILIES: [Family; 73] = [
         gguf: "nemotron_h_moe",
         experts: Mixture::DeepSeek(Scoring::Sigmoid),
         ..NEMOTRON_H
+    },
+    Family {
+        architecture: Architecture::FalconH1,
+        gguf: "falcon-h1",
+        checkpoints: &["falcon_h1"],
+        recurrent: Recurrent::Beside,
+        scales: Some(|_, _| [1.0; 3]),
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Mamba2,
+        gguf: "mamba2",
+        checkpoints: &["mamba2"],
+        pairs: None,
+        recurrent: Recurrent::Alone,
+        ..DECODER
     },
     Family {
         architecture: Architecture::Glm4Moe,

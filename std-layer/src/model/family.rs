@@ -167,7 +167,7 @@ pub(super) enum Mixture {
 }
 
 /// Which layers are recurrent, and what they have in place of attention: linear attention all but the last one of each so many, unless a file says it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) enum Recurrent {
     No,
     /// Heads of values that belong to the same head of keys follow each other, as checkpoints have them.
@@ -182,6 +182,10 @@ pub(super) enum Recurrent {
     Convolution,
     /// A state space those without heads of keys.
     StateSpace,
+    /// All layers have a state space beside attention: here it is a layer of its own, in front of that with attention, which takes the same residual stream.
+    Beside,
+    /// All layers have a state space, and nothing else.
+    Alone,
 }
 
 /// Factors of embeddings and of what layers add to the residual stream, and a divisor of logits: those of a model of so many layers and

@@ -31,6 +31,10 @@ impl Metadata<'_> {
         (family, files): (&Family, &Files<'_>),
         [layers, hidden]: [usize; 2],
     ) -> Result<Heads, ModelError> {
+        if family.recurrent == Recurrent::Alone {
+            let (kv, with_keys) = (KvHeads { count: 1, dim: 2 }, vec![false; layers]);
+            return Ok(Heads { count: 1, kv, local: None, with_keys, latent: None });
+        }
         let heads = self.needed_size(HEADS)?;
         let ([count, local_count], with_keys) = self.kv_heads(family, heads, layers)?;
         let dim = match self.size(".attention.key_length")? {

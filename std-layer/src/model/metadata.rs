@@ -7,10 +7,11 @@ use super::heads::Heads;
 use super::keys::{Metadata, LARGEST};
 use super::mixture::Networks;
 use super::names::Naming;
+use super::recurrence::UNNORMED;
 use super::source::{bad_tensor, numbers, Files};
 use super::{
-    names, Architecture, Classifier, Config, Gate, Layer, LongFactors, ModelError, Norm, Pooling, Rope,
-    Temperature,
+    names, Architecture, Classifier, Config, Gate, Layer, LongFactors, ModelError, Norm, Pooling, Recurrence,
+    Rope, Temperature,
 };
 use crate::gguf::{Array, Tensor, Value};
 
@@ -454,9 +455,13 @@ impl Config {
             meta.xielu(&mut layer)?;
         }
         let values_are_keys = meta.single_layers(files, family, &mut layer)?;
-        let recurrence = meta.recurrence((family, files.naming()), (hidden, &with_keys), &mut layer)?;
+        let recurrence = meta.recurrence((family, files), (hidden, &with_keys), &mut layer)?;
         for (layer, [mixer, network]) in layer.iter_mut().zip(&counted) {
-            layer.without_network = family.networks_are_layers && mixer == network;
+            layer.without_network = match family.recurrent {
+                Recurrent::Beside => layer.joined,
+                Recurrent::Alone => true,
+                _ => family.networks_are_layers && mixer == network,
+            };
             layer.experts &= !layer.without_network;
         }
         let head_scale = match family.scores_by_width == Some(layers) {
@@ -467,7 +472,10 @@ impl Config {
         let scale = meta.positive_or_none(".attention.scale")?;
         let attention_scale = scale.unwrap_or_else(|| score_factor / (head_scale as f64).sqrt()) as f32;
 
-        let state_eps = norm_eps as f32;
+        let state_eps = match recurrence {
+            Some(Recurrence::Linear(of)) if !of.normed => UNNORMED * UNNORMED,
+            _ => norm_eps as f32,
+        };
         let [embedding_scale, logit_scale, norm_eps] = meta.scales(family, [layers, hidden], norm_eps)?;
 
         // It is 1 where texts are no longer than those of the first training, unless a file says otherwise.

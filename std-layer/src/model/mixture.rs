@@ -2,7 +2,7 @@
 
 use super::architecture::Scoring;
 use super::config::{Groups, Shared};
-use super::family::{Family, Mixture};
+use super::family::{Family, Mixture, Recurrent};
 use super::keys::{Metadata, LARGEST};
 use super::source::Files;
 use super::{names, Architecture, Experts, ModelError};
@@ -34,16 +34,22 @@ impl Metadata<'_> {
         [layers, all]: [usize; 2],
     ) -> Result<(Option<usize>, Vec<[usize; 2]>), ModelError> {
         const WIDTH: &str = ".feed_forward_length";
+        let each = |times: usize| (0..times * layers).map(|layer| [layer / times; 2]).collect();
+        match family.recurrent {
+            Recurrent::Beside => return Ok((self.size(WIDTH)?, each(2))),
+            Recurrent::Alone => return Ok((None, each(1))),
+            _ => {}
+        }
         if !family.networks_are_layers {
             // Where layers differ in heads, they may differ in this, too.
-            let each = family.local_heads && matches!(self.get(WIDTH), Some(Value::Array(_)));
-            let width = if each { None } else { self.size(WIDTH)? };
+            let apart = family.local_heads && matches!(self.get(WIDTH), Some(Value::Array(_)));
+            let width = if apart { None } else { self.size(WIDTH)? };
             let width = match width.filter(|_| family.halved_networks) {
                 None => width,
                 Some(1) => return self.unfit(WIDTH, 1, "at least 2: twice what a network has".to_owned()),
                 Some(twice) => Some(twice / 2),
             };
-            return Ok((width, (0..layers).map(|layer| [layer; 2]).collect()));
+            return Ok((width, each(1)));
         }
         let sizes = self.size_of_some(WIDTH, all)?;
         let (width, with_network) = self.needed(WIDTH, sizes)?;
@@ -70,6 +76,10 @@ impl Metadata<'_> {
         (layers, feed_forward): (usize, Option<usize>),
     ) -> Result<Networks, ModelError> {
         let kind = &family.experts;
+        if family.recurrent == Recurrent::Alone {
+            let (intermediate, mixtures) = (0, vec![false; layers]);
+            return Ok(Networks { experts: None, intermediate, widths: Vec::new(), mixtures });
+        }
         // Files of mixtures all of whose layers have experts may lack it, if they say how wide those are.
         let of_experts = self.size(".expert_feed_forward_length")?;
         let other = of_experts.filter(|_| *kind == Mixture::Shared);

@@ -319,7 +319,10 @@ pub(super) const OUTPUT_NORM_BIAS: Name =
 pub(super) const ATTENTION_NORM: Name =
     name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
         .in_gguf_if(has_two_norms, "blk.{}.attn_norm_2.weight")
-        .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
+        .named_if(
+            |c| is_nemotron_h(c) || c.architecture == Architecture::Mamba2,
+            "model.layers.{}.norm.weight",
+        )
         .of_input_norm();
 pub(super) const ATTENTION_NORM_BIAS: Name =
     name("blk.{}.attn_norm.bias", "model.layers.{}.input_layernorm.bias", |c| vec![c.hidden])

@@ -3,6 +3,7 @@
 use super::family::{Family, Recurrent};
 use super::keys::{Metadata, LARGEST};
 use super::names::{self, Naming};
+use super::recurrence::UNNORMED;
 use super::source::{bad_tensor, Files};
 use super::weights::{LinearWeights, RecurrentWeights};
 use super::{Config, Layer, LinearAttention, Matrix, ModelError, Recurrence, Rule, ShortConvolution};
@@ -12,7 +13,7 @@ impl Metadata<'_> {
     /// What recurrent layers have, if the architecture has such layers, which are marked. `with_keys` says which layers have heads of keys.
     pub(super) fn recurrence(
         &self,
-        (family, naming): (&Family, Naming),
+        (family, files): (&Family, &Files<'_>),
         (hidden, with_keys): (usize, &[bool]),
         layers: &mut [Layer],
     ) -> Result<Option<Recurrence>, ModelError> {
@@ -26,13 +27,22 @@ impl Metadata<'_> {
             }
             Recurrent::Tiled { period } => {
                 self.mark_by_period(period, layers)?;
-                let of = self.linear(false, naming == Naming::Gguf)?;
+                let of = self.linear(false, files.naming() == Naming::Gguf)?;
                 let rule = Rule::Delta { decay_heads: of.value_heads };
                 Some(Recurrence::Linear(LinearAttention { rule, ..of }))
             }
             Recurrent::StateSpace => {
                 layers.iter_mut().zip(with_keys).for_each(|(layer, keys)| layer.recurrent = !keys);
                 Some(Recurrence::Linear(self.linear(true, false)?))
+            }
+            Recurrent::Alone => {
+                layers.iter_mut().for_each(|layer| layer.recurrent = true);
+                Some(Recurrence::Linear(self.linear(true, false)?))
+            }
+            Recurrent::Beside => {
+                layers.iter_mut().step_by(2).for_each(|layer| (layer.recurrent, layer.joined) = (true, true));
+                let normed = files.named(&names::LINEAR_NORM).is_some();
+                Some(Recurrence::Linear(LinearAttention { normed, ..self.linear(true, false)? }))
             }
             Recurrent::Convolution => {
                 let window = |v: Value<'_>| v.as_u64() != Some(0);
@@ -109,7 +119,8 @@ impl Metadata<'_> {
         }
         let value_size = values / value_heads;
         let rule = Rule::StateSpace;
-        Ok(LinearAttention { rule, key_heads, value_heads, key_size, value_size, taps, tiled })
+        let normed = true;
+        Ok(LinearAttention { rule, key_heads, value_heads, key_size, value_size, taps, tiled, normed })
     }
 }
 
@@ -182,7 +193,10 @@ impl Files<'_> {
             decays,
             decay_bias: vector(&names::LINEAR_DECAY_BIAS)?,
             rate,
-            norm: vector(&names::LINEAR_NORM)?,
+            norm: match of.normed {
+                true => vector(&names::LINEAR_NORM)?,
+                false => vec![UNNORMED; of.values()],
+            },
             skip: self.optional(config, &names::STATE_SPACE_SKIP, layer)?,
         })
     }

@@ -86,7 +86,7 @@ pub struct ShortConvolution {
 /// Or as a [`StateSpace`](Rule::StateSpace):
 /// ```text
 /// S            = decay S + length v k^T
-/// y            = norm((S q + skip v) * silu(gates(x)))       the RMS norm of heads that belong to the same head of keys together
+/// y            = norm((S q + skip v) * silu(gates(x)))       the RMS norm of heads that belong to the same head of keys together, if it is normed
 /// ```
 /// And `a = output(y)`. In front of the first token `S` and what the convolution reads are 0. Without a bias that of the convolution is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +106,13 @@ pub struct LinearAttention {
     /// Whether head `h` of values belongs to head `h % key_heads` of keys. Otherwise heads of values that belong to the same follow each other: to head
     /// `h / (value_heads / key_heads)`.
     pub tiled: bool,
+    /// Whether what states give is normed. If it is not, [`UNNORMED`] says what norms compute.
+    pub normed: bool,
 }
+
+/// The weight of norms that change nothing: with its square for epsilon, `x / sqrt(mean(x^2) + epsilon) * weight` is `x` as long as the mean is below a millionth of that. Both are powers
+/// of 2, which do not round. So backends need no kernels without norms.
+pub(super) const UNNORMED: f32 = (1u64 << 48) as f32;
 
 /// What a token adds to the matrices of linear attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -239,7 +239,7 @@ pub struct LinearWeights<'a> {
     pub decay_bias: Vec<f32>,
     /// `value_heads` elements, all of them below 0.
     pub rate: Vec<f32>,
-    /// `value_size` elements; `value_heads * value_size` in a state space.
+    /// `value_size` elements; `value_heads * value_size` in a state space. If states are not normed, all of them are so large that norms change nothing.
     pub norm: Vec<f32>,
     /// `value_heads` elements, in a state space.
     pub skip: Option<Vec<f32>>,

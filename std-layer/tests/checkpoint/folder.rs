@@ -200,7 +200,9 @@ impl Dense {
         let last = biases(&weights.output_norm_bias).as_ref().map(unscaled);
         all.extend(last.map(|x| bias("model.norm".to_owned(), x)));
         for (l, layer) in weights.layers.iter().enumerate() {
-            let at = |name: &str| format!("model.layers.{l}.{name}");
+            // Of Falcon-H1 two layers are one of the file, with the same norm in front of both.
+            let number = if name == "falcon-h1" { l / 2 } else { l };
+            let at = |name: &str| format!("model.layers.{number}.{name}");
             let inputs =
                 [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)];
             if let Some(recurrent) = &layer.recurrent {
@@ -349,7 +351,8 @@ impl Dense {
                     false => norm(name, x),
                 });
             }
-            all.extend(layer.attention_norm.iter().map(|x| norm(at("input_layernorm"), x)));
+            let own_norm = layer.attention_norm.as_ref().filter(|_| !gguf.config().layer[l].joined);
+            all.extend(own_norm.map(|x| norm(at("input_layernorm"), x)));
             all.extend(biases(&layer.attention_norm_bias).map(|x| bias(at("input_layernorm"), x)));
             let [behind, before, last] = match name {
                 "glm4" => ["post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"],
@@ -429,6 +432,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("starcoder", _) => "gpt_bigcode",
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
         ("granitehybrid", _) => "granitemoehybrid",
+        ("falcon-h1", _) => "falcon_h1",
         ("nemotron_h_moe", _) => "nemotron_h",
         ("minimax-m2", _) => "minimax_m2",
         ("hunyuan-moe", _) => "hunyuan_v1_moe",

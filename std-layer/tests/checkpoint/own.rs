@@ -127,7 +127,13 @@ fn names(architecture: &str) -> &'static [(&'static str, &'static str)] {
             (".mlp.down_proj.", ".shared_mlp.output_linear."),
             (".linear_attn.", ".mamba."),
         ],
-        "nemotron_h" | "nemotron_h_moe" => &[
+        "falcon-h1" => &[
+            ("model.norm.", "model.final_layernorm."),
+            (".post_attention_layernorm.", ".pre_ff_layernorm."),
+            (".mlp.", ".feed_forward."),
+            (".linear_attn.", ".mamba."),
+        ],
+        "nemotron_h" | "nemotron_h_moe" | "mamba2" => &[
             ("model.", "backbone."),
             (".embed_tokens.", ".embeddings."),
             ("backbone.norm.", "backbone.norm_f."),
@@ -320,6 +326,13 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
         "granitehybrid" => format!(
             r#","layer_types":["mamba","attention","mamba"],"mamba_n_heads":6,"mamba_d_head":16,"mamba_n_groups":2,"mamba_d_state":32,"mamba_d_conv":4,"time_step_limit":[0.0,Infinity],"position_embedding_type":"nope","num_local_experts":0,"shared_intermediate_size":{width},"embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
         ),
+        "falcon-h1" => format!(
+            r#","mamba_n_heads":6,"mamba_d_head":16,"mamba_n_groups":2,"mamba_d_state":32,"mamba_d_conv":4,"mamba_d_ssm":96,"mamba_rms_norm":{},"mamba_norm_before_gate":false,"mamba_proj_bias":false,"projectors_bias":false,"ssm_out_multiplier":1.0,"mlp_multipliers":[1,1]"#,
+            !tiny.plain
+        ),
+        "mamba2" => {
+            r#","num_heads":6,"head_dim":16,"n_groups":2,"state_size":32,"conv_kernel":4,"use_conv_bias":true,"time_step_limit":[0.0,Infinity]"#.to_owned()
+        }
         "nemotron_h" | "nemotron_h_moe" => {
             let experts = match tiny.experts {
                 None => r#""hybrid_override_pattern":"M-*-M""#.to_owned(),

@@ -66,7 +66,7 @@ fn state_space(
     };
     let taps = in_file(&by_channel(&recurrent.convolution, of.taps), of.taps);
     let rates: Vec<f32> = linear.rate.iter().map(|rate| (-rate).ln()).collect();
-    vec![
+    let mut all = vec![
         matrix("in_proj", layer.q, inputs.iter().map(Matrix::rows).sum(), &x),
         matrix("out_proj", layer.output, layer.output.rows(), &numbers(layer.output)),
         Dense::floats(&format!("{at}.conv1d.weight"), &[of.channels(), 1, of.taps], &taps),
@@ -74,8 +74,9 @@ fn state_space(
         vector("dt_bias", &linear.decay_bias),
         vector("A_log", &rates),
         vector("D", linear.skip.as_ref().unwrap()),
-        vector("norm.weight", &linear.norm),
-    ]
+    ];
+    all.extend(of.normed.then(|| vector("norm.weight", &linear.norm)));
+    all
 }
 
 /// The taps of each channel side by side.

@@ -424,10 +424,11 @@ pub fn trials(trials: &mut Trials) {
         }
     }
     for (turn, tiny) in Tiny::unusual().chain(Tiny::hybrids()).enumerate() {
-        // Of Gemma 4 there are three.
+        // Of Gemma 4 there are three, of Falcon-H1 two.
         let kind = match (tiny.per_layer > 0, tiny.experts) {
             (true, _) => "_with_per_layer",
             (false, Some(_)) if tiny.architecture == "gemma4" => "_with_experts",
+            _ if tiny.plain => "_without_norms",
             _ => "",
         };
         let name = format!("{}{kind}", tiny.architecture);

@@ -116,7 +116,7 @@ impl Tiny {
             ];
             sizes.iter().for_each(|&(key, n)| set(key, Value::U32(n as u32)));
         }
-        let some_attend = self.convolves(0) || self.is_space(0);
+        let some_attend = self.convolves(0) || self.is_space(0) && self.architecture != "falcon-h1";
         if self.convolves(0) {
             set("shortconv.l_cache", Value::U32(TAPS as u32));
         }
@@ -163,7 +163,7 @@ impl Tiny {
             let key = format!("{}.feed_forward_length", self.architecture);
             writer.set_array(&key, ValueType::I32, (0..self.layers).map(of_layer)).unwrap();
         }
-        if some_attend {
+        if some_attend && self.architecture != "mamba2" {
             let of_layer = |l| Value::I32(if self.attends(l) { self.kv_heads as i32 } else { 0 });
             let key = format!("{}.attention.head_count_kv", self.architecture);
             writer.set_array(&key, ValueType::I32, (0..self.layers).map(of_layer)).unwrap();

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 91] = [
+const SMALL: [&str; 94] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -100,6 +100,9 @@ const SMALL: [&str; 91] = [
     "exaone-moe",
     "afmoe",
     "youtu",
+    "falcon-h1",
+    "falcon-h1-normed",
+    "mamba2",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

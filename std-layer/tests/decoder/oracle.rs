@@ -115,6 +115,8 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     }
     let per_layer = of_layers(config, weights, tokens, &xs);
     let mut kept: Vec<[Vec<Vec<f64>>; 2]> = Vec::new();
+    // What a layer adds behind the next one's attention.
+    let mut waiting: Vec<Vec<f64>> = Vec::new();
     for (l, (w, layer)) in weights.layers.iter().zip(&config.layer).enumerate() {
         let heads = config.heads_with(layer.window);
         let (dim, group) = (heads.dim, config.heads / heads.count);
@@ -225,6 +227,13 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             }
             if let Some(post) = &w.post_attention_norm {
                 a = norm(&a, post, eps);
+            }
+            if layer.joined {
+                waiting.push(a);
+                continue;
+            }
+            if let Some(other) = waiting.get(p) {
+                a = plus(&a, other);
             }
             let attended = plus(x, &a);
             // What the network takes.
@@ -344,6 +353,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 f = norm(&times(&rows(&own.output), &y), &own.post_norm, eps);
             }
             x.iter_mut().zip(&f).for_each(|(x, f)| *x = scale * *x + f);
+        }
+        if !layer.joined {
+            waiting.clear();
         }
         kept.push([keys, values]);
     }

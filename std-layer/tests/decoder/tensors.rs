@@ -49,9 +49,12 @@ impl Tiny {
                 let channels = 2 * KEY_HEADS * SIZE + values;
                 add("ssm_in", &[self.hidden, channels + values + VALUE_HEADS]);
                 add("ssm_conv1d", &[TAPS, channels]);
-                add("ssm_norm", &[values / KEY_HEADS, KEY_HEADS]);
+                if !self.plain {
+                    add("ssm_norm", &[values / KEY_HEADS, KEY_HEADS]);
+                }
                 add("ssm_out", &[values, self.hidden]);
-            } else if self.convolves(l) {
+            }
+            if self.convolves(l) {
                 add("shortconv.in_proj", &[self.hidden, 3 * self.hidden]);
                 add("shortconv.conv", &[TAPS, self.hidden]);
                 add("shortconv.out_proj", &[self.hidden, self.hidden]);
@@ -114,6 +117,7 @@ impl Tiny {
                 add("attn_norm_2", &[self.hidden]);
             }
             if !self.networks_are_layers()
+                && self.has_network(l)
                 && !self.is(&["exaone4", "olmo2", "olmo", "cohere2", "command-r", "falcon", "phi2"])
             {
                 add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);

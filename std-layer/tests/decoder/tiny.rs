@@ -62,7 +62,7 @@ pub struct Tiny {
     pub counted: usize,
     /// Elements of an embedding for each layer; 0 if there are none. Where there are, all layers but the first two have no keys of their own, and wider networks.
     pub per_layer: usize,
-    /// Whether a model has no biases, no norms of queries and keys, and whole heads that are rotated, where others of its architecture have a part of that.
+    /// Whether a model has no biases, no norms of queries and keys and of states, and whole heads that are rotated, where others of its architecture have a part of that.
     pub plain: bool,
 }
 
@@ -232,7 +232,7 @@ impl Tiny {
     }
 
     /// Models most of whose layers are recurrent: linear attention, with heads of values in either order, and experts; short convolutions; and state
-    /// spaces, with networks behind each and behind some.
+    /// spaces, with networks behind each and behind some, alone, and beside attention, with norms and without.
     pub fn hybrids() -> impl Iterator<Item = Self> {
         [
             ("qwen35", None),
@@ -243,9 +243,12 @@ impl Tiny {
             ("granitehybrid", Some(QuantFormat::Q4_1)),
             ("nemotron_h", None),
             ("nemotron_h_moe", Some(QuantFormat::F16)),
+            ("mamba2", None),
+            ("falcon-h1", Some(QuantFormat::Q8_0)),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
+        .chain([Self { plain: true, ..Self::new("falcon-h1", None) }])
     }
 
     /// Whether a layer has linear attention: each second one.
@@ -258,21 +261,23 @@ impl Tiny {
         self.is(&["nemotron_h", "nemotron_h_moe"])
     }
 
-    /// Whether a layer has a state space: each second one, or the first and the last.
+    /// Whether a layer has a state space: each second one, or the first and the last, or all.
     fn is_space(&self, layer: usize) -> bool {
         (self.architecture == "granitehybrid" && layer.is_multiple_of(2))
             || (self.networks_are_layers() && layer.is_multiple_of(4))
+            || self.is(&["falcon-h1", "mamba2"])
     }
 
     /// Whether a layer has attention.
     fn attends(&self, layer: usize) -> bool {
         let network = self.networks_are_layers() && !layer.is_multiple_of(2);
-        !(network || self.is_space(layer) || self.is_linear(layer) || self.convolves(layer))
+        let space = self.is_space(layer) && self.architecture != "falcon-h1";
+        !(network || space || self.is_linear(layer) || self.convolves(layer))
     }
 
     /// Whether a layer has a network.
     fn has_network(&self, layer: usize) -> bool {
-        !(self.networks_are_layers() && layer.is_multiple_of(2))
+        !(self.networks_are_layers() && layer.is_multiple_of(2) || self.architecture == "mamba2")
     }
 
     /// Whether a layer has a short convolution: each second one.

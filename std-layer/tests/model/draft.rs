@@ -57,6 +57,11 @@ pub fn is_space(architecture: &str) -> bool {
     architecture == "granitehybrid" || has_network_layers(architecture)
 }
 
+/// Whether all layers of this architecture have a state space, beside attention or alone.
+pub fn has_spaces(architecture: &str) -> bool {
+    ["falcon-h1", "mamba2"].contains(&architecture)
+}
+
 /// Whether files of this architecture count networks among the layers. Of drafts each third layer, from the second on, has none.
 pub fn has_network_layers(architecture: &str) -> bool {
     architecture.starts_with("nemotron_h")
@@ -184,14 +189,15 @@ impl Draft {
             own("attention.key_length_swa", Value::U32(8));
         }
         let hybrid = is_hybrid(architecture);
-        if hybrid || is_space(architecture) {
+        let spaces = has_spaces(architecture);
+        if hybrid || is_space(architecture) || spaces {
             let sizes = [("conv_kernel", 4), ("group_count", 2), ("time_step_rank", 4), ("state_size", 8)];
             sizes.iter().for_each(|(key, n)| own(&format!("ssm.{key}"), Value::U32(*n)));
         }
         if lfm2 {
             own("shortconv.l_cache", Value::U32(3));
         }
-        if is_space(architecture) {
+        if is_space(architecture) || spaces {
             own("ssm.inner_size", Value::U32(32));
         }
         if architecture == "nemotron_h_moe" {
@@ -269,15 +275,23 @@ impl Draft {
             let (queries, dim) = if gemma4 && i != 5 { (32, 8) } else { (64, 16) };
             let [linear, convolves, space] =
                 [hybrid, lfm2, is_space(architecture)].map(|kind| kind && i % 4 != 3);
-            if space {
+            if space || spaces {
                 own("ssm_in.weight", &[32, 100], T::Q8_0);
                 own("ssm_conv1d.weight", &[4, 64], T::F32);
                 own("ssm_conv1d.bias", &[64], T::F32);
                 own("ssm_dt.bias", &[4], T::F32);
                 own("ssm_a", &[1, 4], T::BF16);
                 own("ssm_d", &[1, 4], T::F32);
-                own("ssm_norm.weight", &[16, 2], T::F32);
+                if architecture != "falcon-h1" {
+                    own("ssm_norm.weight", &[16, 2], T::F32);
+                }
                 own("ssm_out.weight", &[32, 32], T::Q4_0);
+            }
+            if architecture == "mamba2" {
+                continue;
+            }
+            if space {
+                // Instead of attention.
             } else if convolves {
                 own("shortconv.in_proj.weight", &[32, 96], T::Q4_0);
                 own("shortconv.conv.weight", &[3, 32], T::F32);

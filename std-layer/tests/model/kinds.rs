@@ -1,7 +1,7 @@
 //! What several architectures have and others do not: mixtures of DeepSeek's kind, models that rank texts, factors of sums and scores, parallel layers.
 
 use gllm_kernels_std::gguf::{GgmlType, Value, ValueType};
-use gllm_kernels_std::model::{Classifier, Groups, Model, ModelError, Scoring};
+use gllm_kernels_std::model::{Classifier, Groups, Layer, Model, ModelError, Recurrence, Rule, Scoring};
 
 use super::draft::{Draft, Tensor};
 use super::{bad_value, config, refused};
@@ -204,4 +204,49 @@ fn parallel_layers() {
     draft.tensors.retain(|tensor| tensor.name != "blk.3.attn_norm_2.weight");
     let said = refused(&draft).to_string();
     assert!(said.contains("blk.3.attn_norm_2.weight"), "{said}");
+}
+
+#[test]
+fn state_spaces_in_every_layer() {
+    for (name, each) in [("falcon-h1", 2), ("mamba2", 1)] {
+        let beside = name == "falcon-h1";
+        let mut draft = Draft::of(name);
+        if !beside {
+            // As files have them that say what is not there.
+            ["attention.head_count", "feed_forward_length"]
+                .iter()
+                .for_each(|key| draft.set(&format!("mamba2.{key}"), Value::U32(0)));
+        }
+        let bytes = draft.bytes();
+        let model = Model::from_bytes(&bytes).unwrap();
+        let (c, w) = (model.config(), model.weights().unwrap());
+        let kind = |l: &Layer| [l.recurrent, l.without_network, l.joined];
+        let kinds: Vec<_> = c.layer.iter().map(kind).collect();
+        let of_layer = if beside { vec![[true; 3], [false; 3]] } else { vec![[true, true, false]] };
+        assert_eq!(kinds, of_layer.repeat(7), "{name}");
+        assert_eq!(c.windows(), if beside { vec![None] } else { Vec::new() });
+        assert_eq!(
+            (c.layers, w.layers.len(), c.most_between()),
+            (7 * each, 7 * each, if beside { 64 } else { 0 })
+        );
+        let Some(Recurrence::Linear(of)) = c.recurrence else { panic!("{name}: {:?}", c.recurrence) };
+        assert_eq!((of.rule, of.normed, of.values()), (Rule::StateSpace, !beside, 32));
+        // Without norms, those that backends compute change nothing.
+        let x = [3.0f32, -4e5, 1e-9, 0.0];
+        for layer in w.layers.iter().step_by(each) {
+            let norm = &layer.recurrent.as_ref().unwrap().linear.as_ref().unwrap().norm;
+            assert_eq!(norm.len(), 32);
+            let mean = x.iter().map(|x| x * x).sum::<f32>() / 4.0;
+            let normed = x.map(|x| x * (1.0 / (mean + c.state_eps).sqrt()) * norm[0]);
+            assert_eq!(normed == x, beside, "{name}");
+        }
+        let attention = w.layers.iter().filter(|layer| layer.recurrent.is_none()).count();
+        assert_eq!(attention, if beside { 7 } else { 0 });
+    }
+    // A norm that one layer lacks is missing, whatever the others have.
+    let mut draft = Draft::of("falcon-h1");
+    draft.tensor("blk.0.ssm_norm.weight", &[16, 2], GgmlType::F32);
+    assert!(
+        matches!(refused(&draft), ModelError::MissingTensor { name, .. } if name == "blk.1.ssm_norm.weight")
+    );
 }

@@ -81,7 +81,8 @@ fn all() -> Vec<Shader> {
             Some(_) => Rule::StateSpace,
         };
         let value_size = space.unwrap_or(key_size);
-        let of = LinearAttention { rule, key_heads, value_heads, key_size, value_size, taps, tiled };
+        let of =
+            LinearAttention { rule, key_heads, value_heads, key_size, value_size, taps, tiled, normed: true };
         let convolve = Shader::Convolve { of: Recurrence::Linear(of), bias: space.is_some() };
         all.extend([convolve, Shader::Delta { of }, Shader::DeltaNorm { of }]);
     }

@@ -65,6 +65,13 @@ const NEMOTRON_H: Aliases = &[
     (".mixer.shared_experts.", ".mlp.shared_experts."),
     (".mixer.", ".linear_attn."),
 ];
+const FALCON_H1: Aliases = &[
+    ("model.final_layernorm.", "model.norm."),
+    (".pre_ff_layernorm.", ".post_attention_layernorm."),
+    (".feed_forward.", ".mlp."),
+];
+/// The names of its first files begin otherwise.
+const MAMBA2: Aliases = &[("model.backbone.", "backbone.")];
 const SPACE: Aliases = &[(".mamba.", ".linear_attn.")];
 
 const INTERNLM2: Aliases = &[
@@ -181,7 +188,9 @@ fn aliases(architecture: Architecture) -> [Aliases; 2] {
         Architecture::GraniteMoe => [GRANITE, &[]],
         Architecture::Gemma4 => [GEMMA4, &[]],
         Architecture::GraniteHybrid => [GRANITE, SPACE],
+        Architecture::FalconH1 => [FALCON_H1, SPACE],
         Architecture::NemotronH | Architecture::NemotronHMoe => [NEMOTRON_H, &[]],
+        Architecture::Mamba2 => [MAMBA2, NEMOTRON_H],
         Architecture::InternLm2 => [INTERNLM2, W123],
         Architecture::BailingMoe | Architecture::BailingMoe2 => [BAILING, &[]],
         Architecture::Exaone => [EXAONE, &[]],

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde_json::Value as Json;
 
 use super::aliases;
+use super::factors::Factors;
 use super::layout::Layout;
 use super::space;
 use super::values::{Divisors, Source};
@@ -85,7 +86,7 @@ const CLIP: &str = "clip_qkv";
 const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 29] = [
+const USUAL: [(&str, &[&str]); 32] = [
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
     // Bounds of queries, keys and values behind norms.
@@ -116,6 +117,10 @@ const USUAL: [(&str, &[&str]); 29] = [
     // Nemotron-H: experts of fewer elements than the residual stream has, and activations behind the convolution.
     ("moe_latent_size", &[]),
     ("mamba_hidden_act", &["\"silu\""]),
+    // Falcon-H1 and Mamba-2: biases, which no model has.
+    ("projectors_bias", &["false"]),
+    ("mamba_proj_bias", &["false"]),
+    ("use_conv_bias", &["true"]),
     // Trinity: scores of experts.
     ("route_norm", &["true"]),
     ("score_func", &["\"sigmoid\""]),
@@ -139,6 +144,7 @@ pub(super) struct Told {
     /// Divisors of frequencies, and the tensors that GGUF files have them in.
     pub(super) divisors: Divisors,
     pub(super) layout: Layout,
+    pub(super) factors: Factors,
     /// Whether the numbers that an input has in the output matrix are divided by their length.
     pub(super) normed_output: bool,
     /// The numbers of layers behind the model's, which guess more tokens.
@@ -403,6 +409,7 @@ pub(super) fn metadata(
     source.llama4(architecture)?;
     source.encoder(architecture)?;
     let layout = source.layout(architecture)?;
+    let factors = source.factors(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let divisors = source.rope(architecture, [layers, context])?;
@@ -420,5 +427,5 @@ pub(super) fn metadata(
     let normed_output = source.get("norm_head") == Some(&Json::Bool(true));
     // Encoders have no output matrix.
     let tied = tied.filter(|_| !architecture.family().encoder);
-    Ok(Told { architecture, tied, divisors, layout, normed_output, predictors })
+    Ok(Told { architecture, tied, divisors, layout, factors, normed_output, predictors })
 }

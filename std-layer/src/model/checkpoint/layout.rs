@@ -71,8 +71,10 @@ impl Source<'_> {
             },
             Architecture::Gpt2 => Layout::Transposed,
             Architecture::GraniteMoe => Layout::SharedHalves,
-            Architecture::GraniteHybrid => Layout::StateSpace { groups: size("mamba_n_groups")? },
-            Architecture::NemotronH | Architecture::NemotronHMoe => {
+            Architecture::GraniteHybrid | Architecture::FalconH1 => {
+                Layout::StateSpace { groups: size("mamba_n_groups")? }
+            }
+            Architecture::NemotronH | Architecture::NemotronHMoe | Architecture::Mamba2 => {
                 Layout::StateSpace { groups: size("n_groups")? }
             }
             Architecture::Qwen3VlMoe | Architecture::Llama4 => {

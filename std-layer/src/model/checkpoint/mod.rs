@@ -1,7 +1,7 @@
 //! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
 //!
 //! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
-//! Only what is stored differently is converted: quantised matrices (see [`blocks`] and [`codes`]), the experts of gpt-oss (see [`experts`]), matrices whose rows stand in another order (see [`layout`]), and
+//! Only what is stored differently is converted: quantised matrices (see [`blocks`] and [`codes`]), the experts of gpt-oss (see [`experts`]), matrices whose rows stand in another order (see [`layout`]) or that have factors (see [`factors`]), and
 //! numbers: the weights of norms that lack 1, rates that are stored as logarithms, and an output matrix that is to be normed. Some architectures have names of their own (see [`aliases`]). Of
 //! models that understand images, too, the part for texts is opened (see [`text`]).
 
@@ -13,6 +13,7 @@ mod config;
 mod dense;
 mod encoder;
 mod experts;
+mod factors;
 mod gemma4;
 mod latent;
 mod layout;
@@ -35,6 +36,7 @@ use serde_json::Value as Json;
 
 use activation::Activations;
 use dense::dense;
+use factors::Factors;
 use layout::{Layout, Part, Whole};
 
 use super::{Architecture, ModelError};
@@ -177,6 +179,7 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         architecture: told.architecture,
         skip_output: told.tied == Some(true),
         layout: told.layout,
+        factors: told.factors,
         normed_output: told.normed_output,
     };
     let map = |path: PathBuf| {
@@ -305,6 +308,7 @@ struct Tensors {
     /// Whether an output matrix does not count, as the embedding matrix takes its place.
     skip_output: bool,
     layout: Layout,
+    factors: Factors,
     normed_output: bool,
 }
 
@@ -350,13 +354,21 @@ impl Tensors {
             return Err(format!("{name} is quantised: norm_head is not supported with that"));
         }
         let scales = named(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
-        let in_blocks = !self.layout.needs_numbers(name);
+        let in_blocks = !self.layout.needs_numbers(name) && !self.factors.has(name);
         let stored = stored(view, scales, in_blocks).map_err(|e| format!("{}: {e}", weight.name))?;
         let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
         let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
-        match self.layout.parts(&Whole { name, dims: &dims, of, bytes: &stored.bytes })? {
+        match self.parts(&Whole { name, dims: &dims, of, bytes: &stored.bytes })? {
             Some(parts) => self.push_all(parts),
             None => self.push(name, &dims, of, Bytes::Owned(stored.bytes)),
+        }
+    }
+
+    /// What a matrix becomes, with its factors or in another order; `None` if it stays as it is.
+    fn parts(&self, whole: &Whole<'_>) -> Result<Option<Vec<Part>>, String> {
+        match self.factors.part(whole)? {
+            Some(part) => Ok(Some(vec![part])),
+            None => self.layout.parts(whole),
         }
     }
 
@@ -379,7 +391,7 @@ impl Tensors {
         };
         let normed = self.normed_output && name == OUTPUT;
         if other.is_none() && !normed {
-            if let Some(parts) = self.layout.parts(&Whole { name, dims: &dims, of, bytes: tensor.data })? {
+            if let Some(parts) = self.parts(&Whole { name, dims: &dims, of, bytes: tensor.data })? {
                 return self.push_all(parts);
             }
             let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;

@@ -1,4 +1,4 @@
-//! What a configuration says of layers with a state space, of the hybrids of Granite 4 and of Nemotron-H.
+//! What a configuration says of layers with a state space, of the hybrids of Granite 4, of Nemotron-H, Falcon-H1 and Mamba-2.
 
 use serde_json::Value as Json;
 
@@ -40,20 +40,25 @@ pub(super) fn kinds(json: &Json) -> Result<Vec<Kind>, String> {
 impl Source<'_> {
     /// Sizes of state spaces, and which layers are what.
     pub(super) fn state_space(&mut self, architecture: Architecture) -> Result<(), String> {
-        if !matches!(architecture.family().recurrent, Recurrent::StateSpace) {
+        let how = architecture.family().recurrent;
+        if !matches!(how, Recurrent::StateSpace | Recurrent::Beside | Recurrent::Alone) {
             return Ok(());
         }
         self.time_steps()?;
         let granite = architecture == Architecture::GraniteHybrid;
-        let keys = match granite {
-            true => ["mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"],
-            false => ["mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel"],
+        let keys = match architecture {
+            Architecture::GraniteHybrid | Architecture::FalconH1 => {
+                ["mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"]
+            }
+            Architecture::Mamba2 => ["num_heads", "head_dim", "n_groups", "state_size", "conv_kernel"],
+            _ => ["mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel"],
         };
         let needed = |key: &str| self.size(key)?.ok_or_else(|| format!("{key} is missing"));
         let heads = needed(keys[0])?;
         let dim = self.get(keys[1]).filter(|dim| *dim != "auto").map(|_| needed(keys[1])).transpose()?;
         let inner = match dim {
             Some(dim) => heads.saturating_mul(dim),
+            None if architecture == Architecture::FalconH1 => needed("mamba_d_ssm")?,
             None => needed("hidden_size")?.saturating_mul(self.size("mamba_expand")?.unwrap_or(2)),
         };
         let [groups, state, taps] = [needed(keys[2])?, needed(keys[3])?, needed(keys[4])?];
@@ -65,6 +70,12 @@ impl Source<'_> {
             ("conv_kernel", taps),
         ] {
             self.set(&format!("ssm.{key}"), Value::U32(size))?;
+        }
+        match how {
+            Recurrent::Beside => return self.beside(inner),
+            // Nothing says how long texts may be: as states forget, they may have any length.
+            Recurrent::Alone => return self.set("context_length", Value::U32(1 << 20)),
+            _ => {}
         }
         let kinds = kinds(self.json)?;
         if kinds.is_empty() {
@@ -98,6 +109,19 @@ impl Source<'_> {
         let widths = kinds.iter().map(|&kind| Value::U32(if kind == network.0 { width } else { 0 }));
         let key = format!("{}.feed_forward_length", self.prefix);
         self.writer.set_array(&key, ValueType::U32, widths).map_err(|e| e.to_string())
+    }
+
+    /// What else Falcon-H1 says of states of so many values in all.
+    fn beside(&self, inner: u32) -> Result<(), String> {
+        const INNER: &str = "mamba_d_ssm";
+        let normed = self.flag("mamba_rms_norm")? == Some(true);
+        if normed && self.flag("mamba_norm_before_gate")? != Some(false) {
+            return Err("mamba_norm_before_gate is true, which is not supported".to_owned());
+        }
+        match self.size(INNER)?.filter(|&size| size != inner) {
+            Some(size) => Err(format!("{INNER} is {size}, but all heads have {inner} elements")),
+            None => Ok(()),
+        }
     }
 
     /// Positions, and the network that all tokens go through.

@@ -152,6 +152,7 @@ pub(in crate::model) const LINEAR_NORM: Name =
             (_, n) => vec![n],
         })
     })
+    .if_so(|c| linear(c).is_some_and(|l| l.normed))
     .linear();
 pub(in crate::model) const LINEAR_OUTPUT: Name =
     name("blk.{}.ssm_out.weight", "model.layers.{}.linear_attn.out_proj.weight", |c| {

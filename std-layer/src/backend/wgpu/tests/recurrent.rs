@@ -18,8 +18,16 @@ fn linear_attention() {
         {
             for decay_heads in [value_heads, value_heads / key_heads] {
                 let (rule, key_size) = (Rule::Delta { decay_heads }, size);
-                let of =
-                    LinearAttention { rule, key_heads, value_heads, key_size, value_size: size, taps, tiled };
+                let of = LinearAttention {
+                    rule,
+                    key_heads,
+                    value_heads,
+                    key_size,
+                    value_size: size,
+                    taps,
+                    tiled,
+                    normed: true,
+                };
                 linear_attention_on(&gpu, of);
             }
         }
