@@ -410,6 +410,9 @@ TESTS = {
         tied=True,
         keys={"attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "hidden_activation": "silu", "pooling_type": 1},
     ),
+    # Layers without attention, without a network and without either, heads of keys and networks that differ.
+    "tiny-deci": dict(architecture="deci", layers=6, factors=True, uneven=([2, 4, 0, 0, 1, 0], [128, 64, 192, 0, 0, 96])),
+    "tiny-deci-heads": dict(architecture="deci", uneven=([4, 1, 2], [128, 128, 128])),
     # A state space and attention in each layer, with norms and without.
     "tiny-falcon-h1": dict(architecture="falcon-h1", head_dim=32, attention=(), space=(1, 6, 32, 16), normed=False),
     "tiny-falcon-h1-normed": dict(architecture="falcon-h1", layers=2, attention=(), space=(2, 8, 64, 16)),
@@ -558,7 +561,7 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, plain=False, normed=True, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, plain=False, normed=True, uneven=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `two_norms`: attention and the network, which take the same, have a norm each. `local`: of Gemma 4,
@@ -567,7 +570,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     layers have attention, where the others have a convolution instead, or a state space. `latent`: of latent attention the rank of queries, if they are two products, that of keys and values, and the elements of a
     head's query that are not rotated, of those that are, and of its result.
     `space`: of layers that are a state space, where others have attention: heads of keys and of values, and the elements of each. `pattern`: of each layer whether it
-    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with. `normed`: whether state spaces have norms. `plain`: whether there are
+    is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with. `normed`: whether state spaces have norms. `uneven`: of each layer heads of keys and numbers between the halves of the network, where 0 is none. `plain`: whether there are
     no biases and norms of queries and keys, which others of the architecture have."""
     m = Writer(path, architecture, seed)
     rotated, values = int(part * head_dim), head_dim
@@ -588,10 +591,10 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         attention = [i for i, kind_of_layer in enumerate(pattern) if kind_of_layer == "*"]
         m.key("feed_forward_length", [between if kind_of_layer == "F" else 0 for kind_of_layer in pattern])
     elif not per_layer:
-        m.key("feed_forward_length", 0 if architecture == "mamba2" else between * (2 if architecture == "qwen" else 1))
-    m.key("attention.head_count", 0 if architecture == "mamba2" else heads)
+        m.key("feed_forward_length", uneven[1] if uneven else 0 if architecture == "mamba2" else between * (2 if architecture == "qwen" else 1))
+    m.key("attention.head_count", [heads if n else 0 for n in uneven[0]] if uneven else 0 if architecture == "mamba2" else heads)
     if not local and architecture != "mamba2":
-        m.key("attention.head_count_kv", kv_heads if attention is None or architecture == "falcon-h1" else [kv_heads if i in attention else 0 for i in range(layers)])
+        m.key("attention.head_count_kv", uneven[0] if uneven else kv_heads if attention is None or architecture == "falcon-h1" else [kv_heads if i in attention else 0 for i in range(layers)])
     m.key("attention.key_length", head_dim)
     m.key("attention.value_length", values)
     m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS else 'rms_'}epsilon", 1e-5)
@@ -672,9 +675,9 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     for i in range(layers):
         layer = f"blk.{i}."
         is_local = local and windowed[i]
-        own_heads, own_dim = local if is_local else (kv_heads, head_dim)
+        own_heads, own_dim = local if is_local else (uneven[0][i] if uneven else kv_heads, head_dim)
         queries, keys = heads * own_dim, own_heads * own_dim
-        if architecture not in ("olmo2", "exaone4") and not (architecture == "modern-bert" and i == 0):
+        if architecture not in ("olmo2", "exaone4") and not (architecture == "modern-bert" and i == 0) and own_heads:
             norm(layer + "attn_norm")
         if two_norms:
             norm(layer + "attn_norm_2")
@@ -702,7 +705,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             inputs.pop()
         if fused_qkv:
             inputs = [("attn_qkv", queries + 2 * keys, width)]
-        for role, rows, cols in [] if is_linear or convolves or latent else inputs + [("attn_output", width, queries)]:
+        for role, rows, cols in [] if is_linear or convolves or latent or not own_heads else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
             biased = not plain and architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
@@ -725,7 +728,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
         by_attention = architecture in ("gpt-oss", "seed_oss", "glm4moe") + HYBRID
-        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon", "phi2") and not pattern and not (architecture == "stablelm" and each) and architecture != "mamba2":
+        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon", "phi2") and not pattern and not (architecture == "stablelm" and each) and architecture != "mamba2" and not (uneven and uneven[1][i] == 0):
             norm(layer + ("post_attention_norm" if by_attention else "ffn_norm"))
 
         def network(end, between, count=None):
@@ -746,7 +749,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
 
         # What guesses more tokens is dense in K-EXAONE.
         dense_predictor = architecture == "exaone-moe" and i >= layers - told.get("nextn_predict_layers", 0)
-        if pattern and not is_network or architecture == "mamba2":
+        if pattern and not is_network or architecture == "mamba2" or uneven and uneven[1][i] == 0:
             pass
         elif experts and not dense_predictor and i >= told.get("leading_dense_block_count", 0) and (i + 1) % told.get("interleave_moe_layer_step", 1) == 0:
             count, _, own = experts
@@ -771,7 +774,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             if all_shared:
                 network("_shexp", all_shared)
         else:
-            network("", between if i < layers - shared else 2 * between)
+            network("", uneven[1][i] if uneven else between if i < layers - shared else 2 * between)
         if per_layer:
             m.matrix(layer + "inp_gate.weight", size, width, kind("inp_gate", i))
             m.matrix(layer + "proj.weight", width, size, kind("proj", i))
@@ -971,6 +974,7 @@ def main():
     attention = range(2, a.layers, 4) if a.architecture.startswith("lfm2") or a.architecture == "granitehybrid" else None
     pattern = ("MFM*F" * a.layers)[: a.layers] if a.architecture.startswith("nemotron_h") else None
     # Twice as wide as the model.
+    uneven = ([kv_heads * (i % 5 > 0) for i in range(a.layers)], [between // (1 + i % 2) for i in range(a.layers)]) if a.architecture == "deci" else None
     alone = a.architecture in ("falcon-h1", "mamba2")
     attention = () if alone else attention
     space = (max(1, a.dim // 512), a.dim // 32, 128, 64) if pattern or alone or a.architecture == "granitehybrid" else None
@@ -978,7 +982,7 @@ def main():
     each = a.architecture == "command-r" and a.layers >= 64
     dense = 4 * a.dim if a.architecture == "gemma-embedding" else None
     latent = (a.dim // 4, 512, 128, 64, 128) if a.architecture in LATENT else None
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, dense=dense, keys=keys)
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, dense=dense, uneven=uneven, keys=keys)
 
 
 main()

@@ -67,7 +67,7 @@ def softcap(x, cap):
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4", "llama4", "baichuan", "xverse", "olmo")
+NEIGHBOURS = ("llama", "deci", "mistral3", "smollm3", "granite", "granitemoe", "granitehybrid", "minicpm", "chatglm", "glm4", "ernie4_5", "ernie4_5-moe", "bailingmoe", "deepseek", "internlm2", "cohere2", "command-r", "arcee", "deepseek2", "mistral4", "llama4", "baichuan", "xverse", "olmo")
 # Architectures with experts of DeepSeek's kind, and how files number the function that makes scores of their routers' products if they do not say it: 1 is
 # softmax, 2 is sigmoid.
 DEEPSEEK = {"glm4moe": 2, "afmoe": 2, "exaone-moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1, "llama4": 2}
@@ -94,6 +94,9 @@ class Model:
         self.gpt_oss = self.architecture == "gpt-oss"
         self.layers = self.get("block_count") - self.get("nextn_predict_layers", 0)
         self.heads, self.hidden = self.get("attention.head_count"), self.get("embedding_length")
+        if isinstance(self.heads, list):
+            # Layers without attention have none.
+            self.heads = max(self.heads)
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
         self.head_dim = self.get("attention.key_length", self.hidden // max(1, self.heads))
         self.rms_norms = self.get("attention.layer_norm_rms_epsilon") is not None
@@ -584,8 +587,9 @@ class Model:
             by_attention = self.architecture in ("gpt-oss", "seed_oss", "glm4moe", "qwen35", "qwen35moe", "qwen3next")
             behind, before = ("", "post_attention_norm") if by_attention else ("post_attention_norm", "ffn_norm")
             factor = np.float32(self.residual_scale)
-            x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
-            if self.architecture == "mamba2":
+            if self.architecture != "deci" or self.weight(f"blk.{layer}.attn_norm.weight") is not None:
+                x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
+            if self.architecture == "mamba2" or self.weight(f"blk.{layer}.ffn_norm.weight") is None and self.architecture == "deci":
                 continue
             x = x + factor * normed(self.feed_forward(normed(x, before), layer, x), "post_ffw_norm")
             if per_layer:

@@ -36,6 +36,8 @@ mod small;
 #[path = "decoder/tiny.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod tiny;
+#[path = "checkpoint/uneven.rs"]
+mod uneven;
 
 use exact::{exact, generator};
 use folder::{config, Dense, Folder};
@@ -139,6 +141,7 @@ fn all() -> Vec<Tiny> {
         Tiny::with_per_layer(),
         Tiny { layers: 4, ..Tiny::with_normed_experts() },
     ];
+    let uneven = Tiny { intermediate: 256, ..Tiny::new("deci", None) };
     // Heads of NeoX have keys of their own, and those of Falcon 7B share one.
     let heads = [("gptneox", 4), ("falcon", 1), ("gpt2", 4), ("starcoder", 1)]
         .map(|(name, kv_heads)| Tiny { kv_heads, ..Tiny::new(name, None) });
@@ -147,6 +150,7 @@ fn all() -> Vec<Tiny> {
         .into_iter()
         .chain(heads)
         .chain(encoders)
+        .chain([uneven])
         .chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny }))
         .collect()
 }

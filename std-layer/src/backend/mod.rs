@@ -34,7 +34,7 @@ pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
 
 use crate::model::{
-    CacheError, Config, Group, HostWeights, Layer, Pages, Pooling, Sampling, SequenceId, Tree,
+    CacheError, Config, Group, HostWeights, KvHeads, Pages, Pooling, Sampling, SequenceId, Tree,
 };
 
 /// How far loading has come, in bytes of weights as they are in the file.
@@ -83,23 +83,26 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// The groups of pages that a model's layers need, one for all layers with the same window, and the group of each
-    /// layer. Layers that see everything have pages for `max_tokens` positions, layers with a window have pages for
+    /// The groups of pages that a model's layers need, one for all layers with the same window and heads, and the group of each
+    /// layer, which says nothing of those without attention. Layers that see everything have pages for `max_tokens` positions, layers with a window have pages for
     /// what they see. Recurrent layers are of a group behind these, which has a state for each sequence.
     pub(crate) fn groups(&self, max_tokens: usize, config: &Config) -> (Vec<Group>, Vec<usize>) {
         let (size, all) = (self.page_tokens.max(1), max_tokens.div_ceil(self.page_tokens.max(1)));
-        let windows = config.windows();
-        let group_of = |layer: &Layer| match layer.recurrent {
-            true => windows.len(),
-            false => windows.iter().position(|&w| w == layer.window).unwrap_or(0),
+        let kinds = config.kinds();
+        let group_of = |layer: usize| match config.layer[layer].recurrent {
+            true => kinds.len(),
+            false => {
+                let own = (config.layer[layer].window, config.heads_of(layer));
+                kinds.iter().position(|&kind| kind == own).unwrap_or(0)
+            }
         };
-        let group = |&window: &Option<usize>| {
+        let group = |&(window, _): &(Option<usize>, KvHeads)| {
             // What a sequence sees, the tokens of a step, and beginnings of pages on both sides.
             let each = |w: usize| (w.saturating_add(self.step_tokens) / size).saturating_add(2);
             let pages = window.map_or(all, |w| all.min(each(w).saturating_mul(self.sequences.max(1))));
             Group { window, pages }
         };
-        (windows.iter().map(group).collect(), config.layer.iter().map(group_of).collect())
+        (kinds.iter().map(group).collect(), (0..config.layers).map(group_of).collect())
     }
 
     /// Pages of these groups, all of them free, for texts that the model can have.

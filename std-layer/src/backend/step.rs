@@ -69,11 +69,12 @@ impl Slot {
 
     /// Elements of a row, in the layer in which it has most of them.
     pub fn width(self, config: &Config) -> usize {
-        let local = config.local_heads.unwrap_or(config.heads_with(None));
+        let usual = KvHeads { count: config.kv_heads, dim: config.head_dim };
         let most =
             |heads, recurrence| self.width_with(config, (config.most_between(), heads, true), recurrence);
-        let recurrent = config.recurrence.as_ref().map_or(0, |recurrence| most(local, Some(recurrence)));
-        recurrent.max(most(local, None)).max(most(config.heads_with(None), None))
+        let recurrent = config.recurrence.as_ref().map_or(0, |recurrence| most(usual, Some(recurrence)));
+        let kinds = config.kinds().into_iter().map(|(_, heads)| most(heads, None));
+        kinds.chain([recurrent, most(usual, None)]).max().unwrap_or(0)
     }
 
     /// Elements of a row in a layer.

@@ -31,8 +31,7 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
         let why = format!("{what} of {n} elements on a GPU: they must be a multiple of 8");
         (!n.is_multiple_of(8), why)
     };
-    let of_heads = |window| {
-        let KvHeads { count, dim } = config.heads_with(window);
+    let of_heads = |(_, KvHeads { count, dim })| {
         let (keys, wide) = (count * dim, latent.is_none() && dim > 256);
         refuse([
             (
@@ -78,7 +77,7 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
         of_eight("what a head of latent attention gives", latent.map_or(0, |latent| latent.values)),
         of_eight("the latent row of queries", latent.and_then(|latent| latent.query_rank).unwrap_or(0)),
     ])?;
-    config.windows().into_iter().try_for_each(of_heads)
+    config.kinds().into_iter().try_for_each(of_heads)
 }
 
 /// Refuses models with parts that the shaders of wgpu do not have.

@@ -197,6 +197,7 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             let of_latent = l.latent.as_ref();
             let query_norm = of_latent.and_then(|latent| latent.query_norm.as_ref());
             let query: Vec<_> = of_latent.and_then(|latent| latent.query).into_iter().collect();
+            let output: Vec<_> = [l.output].into_iter().filter(|output| output.rows() > 0).collect();
             let norms = l.experts.as_ref().and_then(|experts| experts.norms.as_ref());
             let mut of_experts =
                 |weight: &Vec<f32>| Ok::<_, BackendError>(Normed { weight: to.vector(weight)?, bias: None });
@@ -214,7 +215,7 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             layers.push(Layer {
                 qkv: if whole || latent.is_some() { to.apart(&inputs)? } else { to.product(&inputs)? },
                 queries: to.product(&query)?,
-                attention_output: to.product(&[l.output])?,
+                attention_output: to.product(&output)?,
                 gate_up: to.product(&network)?,
                 down: to.product(&down)?,
                 experts: l.experts.as_ref().map(|of| to.experts(of)).transpose()?,

@@ -8,6 +8,8 @@ pub enum Architecture {
     Llama,
     /// Texts alone of Llama 4.
     Llama4,
+    /// DeciLM, and Nemotron 51B, Super and Ultra: layers of Llama that differ.
+    Deci,
     /// Ministral 3.
     Mistral3,
     /// Qwen 1.

@@ -63,6 +63,7 @@ pub(super) const DECODER: Family = Family {
     halved_networks: false,
     embedding_by_width: false,
     local_heads: false,
+    uneven: false,
     unscaled_scores: false,
     scores_by_width: None,
     norms_lack_one: false,

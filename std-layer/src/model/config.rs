@@ -199,6 +199,10 @@ pub struct Layer {
     pub scale: Option<f32>,
     /// The two numbers of its activation, what is above 0 first, if that is [`Gate::Xielu`].
     pub xielu: Option<[f32; 2]>,
+    /// Heads of keys and values, if there are not as many as in other layers with the same window.
+    pub kv_heads: Option<usize>,
+    /// Whether it has no attention, nor anything in its place: then it is `x = x + f` alone.
+    pub without_attention: bool,
     /// Whether it has no feed-forward network: then it ends behind `x = x + a`.
     pub without_network: bool,
     /// Whether the attention of the next layer takes the same `x` as this one, without `a`. Then this one has no feed-forward network.
@@ -404,15 +408,17 @@ impl Config {
         self.classifier.as_ref().map_or(self.vocabulary, |classifier| classifier.labels)
     }
 
-    /// The heads of layers with this window.
-    pub fn heads_with(&self, window: Option<usize>) -> KvHeads {
-        let own = self.local_heads.filter(|_| window.is_some());
-        own.unwrap_or(KvHeads { count: self.kv_heads, dim: self.head_dim })
-    }
-
     /// The heads of a layer.
     pub fn heads_of(&self, layer: usize) -> KvHeads {
-        self.heads_with(self.layer[layer].window)
+        let of = &self.layer[layer];
+        let usual = KvHeads { count: self.kv_heads, dim: self.head_dim };
+        let heads = self.local_heads.filter(|_| of.window.is_some()).unwrap_or(usual);
+        KvHeads { count: of.kv_heads.unwrap_or(heads.count), ..heads }
+    }
+
+    /// Whether a layer has keys and values of its own, or those of another.
+    pub fn attends(&self, layer: usize) -> bool {
+        !self.layer[layer].recurrent && !self.layer[layer].without_attention
     }
 
     /// Elements of the queries of a layer.
@@ -439,7 +445,11 @@ impl Config {
         let of = self.layer[layer];
         let local = self.local_heads.is_some() && of.window.is_some();
         let values_are_keys = self.values_are_keys && of.window.is_none();
-        if !local && of.intermediate.is_none() && values_are_keys == self.values_are_keys {
+        if !local
+            && of.kv_heads.is_none()
+            && of.intermediate.is_none()
+            && values_are_keys == self.values_are_keys
+        {
             return Cow::Borrowed(self);
         }
         let KvHeads { count: kv_heads, dim: head_dim } = self.heads_of(layer);
@@ -505,16 +515,17 @@ impl Config {
         self.recurrence.as_ref().filter(|_| self.layer[layer].recurrent)
     }
 
-    /// The windows that layers with keys and values have, each once, in the order of the first layer with it. Layers with the same window share pages of a
-    /// key-value cache.
-    pub fn windows(&self) -> Vec<Option<usize>> {
-        let mut windows = Vec::new();
-        for layer in self.layer.iter().filter(|layer| !layer.recurrent) {
-            if !windows.contains(&layer.window) {
-                windows.push(layer.window);
+    /// The windows and heads that layers with keys and values have, each pair once, in the order of the first layer with it. Layers with the same window and heads share pages
+    /// of a key-value cache.
+    pub fn kinds(&self) -> Vec<(Option<usize>, KvHeads)> {
+        let mut kinds = Vec::new();
+        for layer in (0..self.layers).filter(|&layer| self.attends(layer)) {
+            let kind = (self.layer[layer].window, self.heads_of(layer));
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
             }
         }
-        windows
+        kinds
     }
 
     /// Why a layer's tensor is refused that this configuration has no use for.

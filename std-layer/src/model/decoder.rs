@@ -34,12 +34,6 @@ pub fn embed<S: Step>(config: &Config, step: &mut S, pooling: Pooling) -> Result
 
 /// All layers. If nobody asks for results, the last one ends when its cache is complete.
 fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
-    let post = |weight: NormWeight| config.post_norms.then_some(weight);
-    // What products take.
-    let input = |step: &mut S, weight| match config.input_norms {
-        true => step.norm(weight),
-        false => step.pass(),
-    };
     step.embed()?;
     if config.embedding_norm {
         step.renorm(NormWeight::Embedding)?;
@@ -50,9 +44,23 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         step.embed_per_layer()?;
     }
     for layer in 0..config.layers {
+        let last = layer + 1 == config.layers;
+        if config.layer[layer].without_attention {
+            if last && step.outputs() == 0 {
+                return Ok(());
+            }
+            if last {
+                step.pass()?;
+                step.last_rows()?;
+            }
+            input(config, step, NormWeight::Ffn(layer))?;
+            gate_up(config, step, layer)?;
+            network(config, step, layer)?;
+            continue;
+        }
         // Of the residual stream that is normed itself, products take what that has given.
         if !(config.residual_norms || layer == 0 && config.embedding_norm) {
-            input(step, NormWeight::Attention(layer))?;
+            input(config, step, NormWeight::Attention(layer))?;
         }
         step.linear(Linear::Qkv(layer))?;
         if layer > 0 && config.layer[layer - 1].joined {
@@ -64,7 +72,7 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             step.linear(Linear::Queries(layer))?;
         }
         step.heads(layer)?;
-        let ends = layer + 1 == config.layers && step.outputs() == 0;
+        let ends = last && step.outputs() == 0;
         if ends && !config.layer[layer].recurrent {
             return Ok(());
         }
@@ -72,11 +80,11 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         if ends {
             return Ok(());
         }
-        if layer + 1 == config.layers {
+        if last {
             step.last_rows()?;
         }
         step.linear(Linear::AttentionOutput(layer))?;
-        let attended = post(NormWeight::PostAttention(layer));
+        let attended = post(config, NormWeight::PostAttention(layer));
         if config.layer[layer].without_network {
             // What the next layer takes, too, gets what this one adds once it has been multiplied there.
             if !config.layer[layer].joined {
@@ -96,46 +104,71 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             if config.residual_norms {
                 step.renorm(NormWeight::PostAttention(layer))?;
             } else {
-                input(step, own)?;
+                input(config, step, own)?;
             }
-            if config.between(layer) > 0 {
-                step.linear(Linear::GateUp(layer))?;
-            }
+            gate_up(config, step, layer)?;
         }
-        if config.between(layer) > 0 {
-            step.glu(layer)?;
-            step.linear(Linear::Down(layer))?;
+        network(config, step, layer)?;
+    }
+    Ok(())
+}
+
+/// What products take.
+fn input<S: Step>(config: &Config, step: &mut S, weight: NormWeight) -> Result<(), S::Error> {
+    match config.input_norms {
+        true => step.norm(weight),
+        false => step.pass(),
+    }
+}
+
+/// The norm of what is added, if there is one.
+fn post(config: &Config, weight: NormWeight) -> Option<NormWeight> {
+    config.post_norms.then_some(weight)
+}
+
+/// The first product of a layer's network, if every token goes through one.
+fn gate_up<S: Step>(config: &Config, step: &mut S, layer: usize) -> Result<(), S::Error> {
+    match config.between(layer) {
+        0 => Ok(()),
+        _ => step.linear(Linear::GateUp(layer)),
+    }
+}
+
+/// The rest of a layer's network, and its experts.
+fn network<S: Step>(config: &Config, step: &mut S, layer: usize) -> Result<(), S::Error> {
+    if config.between(layer) > 0 {
+        step.glu(layer)?;
+        step.linear(Linear::Down(layer))?;
+    }
+    if config.layer[layer].experts {
+        // Each of the two networks, and the router, may have a norm of its own in front of it, and each network one behind it.
+        let normed = config.experts.is_some_and(|experts| experts.normed);
+        if normed {
+            step.put_aside(NormWeight::PostShared(layer))?;
+            step.norm(NormWeight::Router(layer))?;
         }
-        if config.layer[layer].experts {
-            // Each of the two networks, and the router, may have a norm of its own in front of it, and each network one behind it.
-            let normed = config.experts.is_some_and(|experts| experts.normed);
-            if normed {
-                step.put_aside(NormWeight::PostShared(layer))?;
-                step.norm(NormWeight::Router(layer))?;
-            }
-            step.route(layer)?;
-            if normed {
-                step.norm(NormWeight::Experts(layer))?;
-            }
-            step.experts(layer)?;
-            if normed {
-                step.join(NormWeight::PostExperts(layer))?;
-            }
+        step.route(layer)?;
+        if normed {
+            step.norm(NormWeight::Experts(layer))?;
         }
-        let scale = config.layer[layer].scale.unwrap_or(1.0);
-        if config.per_layer.is_some() {
-            step.add(post(NormWeight::PostFfn(layer)), 1.0)?;
-            step.pass()?;
-            step.linear(Linear::PerLayerGate(layer))?;
-            step.gate_per_layer(layer)?;
-            step.linear(Linear::PerLayerOutput(layer))?;
-            step.add(Some(NormWeight::PostPerLayer(layer)), scale)?;
-        } else {
-            step.add(post(NormWeight::PostFfn(layer)), scale)?;
+        step.experts(layer)?;
+        if normed {
+            step.join(NormWeight::PostExperts(layer))?;
         }
-        if config.residual_norms {
-            step.renorm(NormWeight::PostFfn(layer))?;
-        }
+    }
+    let scale = config.layer[layer].scale.unwrap_or(1.0);
+    if config.per_layer.is_some() {
+        step.add(post(config, NormWeight::PostFfn(layer)), 1.0)?;
+        step.pass()?;
+        step.linear(Linear::PerLayerGate(layer))?;
+        step.gate_per_layer(layer)?;
+        step.linear(Linear::PerLayerOutput(layer))?;
+        step.add(Some(NormWeight::PostPerLayer(layer)), scale)?;
+    } else {
+        step.add(post(config, NormWeight::PostFfn(layer)), scale)?;
+    }
+    if config.residual_norms {
+        step.renorm(NormWeight::PostFfn(layer))?;
     }
     Ok(())
 }

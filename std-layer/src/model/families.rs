@@ -32,7 +32,7 @@ impl Architecture {
 }
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 75] = [
+static FAMILIES: [Family; 76] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family {
         architecture: Architecture::Llama4,
@@ -48,6 +48,13 @@ static FAMILIES: [Family; 75] = [
         qk_norm_unweighted: true,
         qk_norm_behind: true,
         ..DECODER
+    },
+    Family {
+        architecture: Architecture::Deci,
+        gguf: "deci",
+        checkpoints: &["nemotron-nas", "deci"],
+        uneven: true,
+        ..LLAMA
     },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family {

@@ -88,6 +88,8 @@ pub(super) struct Family {
     pub(super) embedding_by_width: bool,
     /// Whether layers with a window may have heads of their own, and layers without one keys for values.
     pub(super) local_heads: bool,
+    /// Whether layers may differ in heads of keys and in networks, and lack either.
+    pub(super) uneven: bool,
     /// Whether scores are not scaled.
     pub(super) unscaled_scores: bool,
     /// The number of layers of a model whose scores are scaled by the width of the model instead of that of a head, which no key says.

@@ -3,6 +3,7 @@
 use super::family::{Family, Recurrent, Windows};
 use super::keys::{Metadata, LARGEST};
 use super::source::{numbers, Files};
+use super::uneven::Uneven;
 use super::{names, KvHeads, LatentAttention, Layer, ModelError};
 use crate::gguf::Value;
 
@@ -22,6 +23,8 @@ pub(super) struct Heads {
     /// Which layers have heads of keys.
     pub(super) with_keys: Vec<bool>,
     pub(super) latent: Option<LatentAttention>,
+    /// What each layer has, where layers differ.
+    pub(super) uneven: Option<Uneven>,
 }
 
 impl Metadata<'_> {
@@ -33,10 +36,16 @@ impl Metadata<'_> {
     ) -> Result<Heads, ModelError> {
         if family.recurrent == Recurrent::Alone {
             let (kv, with_keys) = (KvHeads { count: 1, dim: 2 }, vec![false; layers]);
-            return Ok(Heads { count: 1, kv, local: None, with_keys, latent: None });
+            return Ok(Heads { count: 1, kv, local: None, with_keys, latent: None, uneven: None });
         }
-        let heads = self.needed_size(HEADS)?;
-        let ([count, local_count], with_keys) = self.kv_heads(family, heads, layers)?;
+        let uneven = family.uneven.then(|| self.uneven(layers)).transpose()?;
+        let (heads, ([count, local_count], with_keys)) = match &uneven {
+            Some(uneven) => (uneven.heads, ([uneven.first()[0]; 2], vec![true; layers])),
+            None => {
+                let heads = self.needed_size(HEADS)?;
+                (heads, self.kv_heads(family, heads, layers)?)
+            }
+        };
         let dim = match self.size(".attention.key_length")? {
             Some(dim) => dim,
             None if hidden % heads == 0 => hidden / heads,
@@ -49,12 +58,13 @@ impl Metadata<'_> {
         let value = if latent.is_some() { ".attention.key_length" } else { ".attention.value_length" };
         self.check_heads(heads, kv, [".attention.key_length", value])?;
         if !family.local_heads {
-            return Ok(Heads { count: heads, kv, local: None, with_keys, latent });
+            return Ok(Heads { count: heads, kv, local: None, with_keys, latent, uneven });
         }
         let keys = [".attention.key_length_swa", ".attention.value_length_swa"];
         let local = KvHeads { count: local_count, dim: self.size(keys[0])?.unwrap_or(dim) };
         self.check_heads(heads, local, keys)?;
-        Ok(Heads { count: heads, kv, local: Some(local).filter(|&local| local != kv), with_keys, latent })
+        let local = Some(local).filter(|&local| local != kv);
+        Ok(Heads { count: heads, kv, local, with_keys, latent, uneven })
     }
 
     /// Checks what heads must be; the keys are those of lengths of keys and of values.

@@ -340,7 +340,12 @@ impl Config {
         const PREDICTORS: &str = ".nextn_predict_layers";
         let layers = meta.needed_size(".block_count")?;
         // A layer has six tensors at least, or a network alone three: nothing is allocated for layers that cannot be there.
-        let least = if family.networks_are_layers { 3 } else { 6 };
+        let least = match family.networks_are_layers {
+            true => 3,
+            // Layers may have nothing, which files say of each.
+            false if family.uneven => 1,
+            false => 6,
+        };
         if layers > files.tensors_len() / least {
             let expected = format!("what the {} tensors of the file suffice for", files.tensors_len());
             return Err(ModelError::BadValue {
@@ -368,9 +373,12 @@ impl Config {
             Naming::HuggingFace => layers,
         };
         let hidden = meta.needed_size(".embedding_length")?;
-        let Heads { count: heads, kv, local: local_heads, with_keys, latent: latent_attention } =
+        let Heads { count: heads, kv, local: local_heads, with_keys, latent: latent_attention, uneven } =
             meta.heads((family, files), [all, hidden])?;
-        let (feed_forward, counted) = meta.layers_and_networks(family, [layers, all])?;
+        let (feed_forward, counted) = match &uneven {
+            Some(uneven) => (Some(uneven.first()[1]), uneven.counted()),
+            None => meta.layers_and_networks(family, [layers, all])?,
+        };
         let (layers, with_keys): (_, Vec<bool>) =
             (counted.len(), counted.iter().map(|&[layer, _]| with_keys[layer]).collect());
         let Networks { experts, intermediate, widths, mixtures } =
@@ -463,6 +471,9 @@ impl Config {
                 _ => family.networks_are_layers && mixer == network,
             };
             layer.experts &= !layer.without_network;
+        }
+        if let Some(uneven) = &uneven {
+            uneven.set(&counted, &mut layer);
         }
         let head_scale = match family.scores_by_width == Some(layers) {
             true => hidden / heads,

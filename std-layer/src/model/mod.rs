@@ -35,6 +35,7 @@ mod sampling;
 mod source;
 mod split;
 mod tree;
+mod uneven;
 mod verify;
 mod weights;
 

@@ -133,9 +133,13 @@ impl Name {
             }
             Layers::Mixtures => config.layer[layer].experts,
             Layers::Networks => !config.layer[layer].without_network,
-            Layers::Attention => !config.layer[layer].recurrent,
-            Layers::WithKeys => !config.layer[layer].recurrent && config.layer[layer].keys_of.is_none(),
-            Layers::WithInputNorm => config.norms_input(layer) && !config.norms_unweighted,
+            Layers::Attention => config.attends(layer),
+            Layers::WithKeys => config.attends(layer) && config.layer[layer].keys_of.is_none(),
+            Layers::WithInputNorm => {
+                config.norms_input(layer)
+                    && !config.norms_unweighted
+                    && !config.layer[layer].without_attention
+            }
             Layers::Linear => matches!(config.recurrence_of(layer), Some(Recurrence::Linear(_))),
             Layers::Delta => {
                 matches!(config.recurrence_of(layer), Some(Recurrence::Linear(of)) if of.rule != Rule::StateSpace)

@@ -269,7 +269,12 @@ impl<'a> Files<'a> {
         let (queries, keys) = (config.heads * config.query_step(dim), count * dim);
         let sizes = [queries, keys, keys];
         let recurrence = config.recurrence_of(layer);
+        // What a layer does not have.
+        let none = self.matrix(config, &names::EMBEDDING, [0, 0])?.row_range(0, 0);
+        let none = none.map_err(|e| bad_tensor(names::EMBEDDING.gguf, e.to_string()))?;
+        let without_attention = config.layer[layer].without_attention;
         let ([q, k, v], output) = match recurrence {
+            None if without_attention => ([none; 3], &names::ATTENTION_OUTPUT),
             Some(Recurrence::Linear(of)) => (self.of_linear(config, of, layer)?.0, &names::LINEAR_OUTPUT),
             Some(Recurrence::Convolution(of)) => {
                 let parts = self.parts(config, &names::CONVOLUTION_INPUTS, layer, [of.channels; 3])?;
@@ -278,7 +283,6 @@ impl<'a> Files<'a> {
             None if config.latent_attention.is_some() => {
                 let twice = config.latent_attention.is_some_and(|latent| latent.query_rank.is_some());
                 let q = matrix(if twice { &names::LATENT_QUERY_DOWN } else { &names::Q })?;
-                let none = q.row_range(0, 0).map_err(|e| bad_tensor(names::V.gguf, e.to_string()))?;
                 ([q, matrix(&names::LATENT)?, none], &names::ATTENTION_OUTPUT)
             }
             None if config.fused_qkv => {
@@ -286,13 +290,12 @@ impl<'a> Files<'a> {
             }
             None => {
                 let q = matrix(if config.gates_apart { &names::QUERIES_AND_GATES } else { &names::Q })?;
-                let none = || q.row_range(0, 0).map_err(|e| bad_tensor(names::K.gguf, e.to_string()));
-                let own = |name: &Name, other: Result<_, _>| match name.needed(config, layer) {
+                let own = |name: &Name, other| match name.needed(config, layer) {
                     true => self.matrix(config, name, [layer, 0]),
-                    false => other,
+                    false => Ok(other),
                 };
-                let k = own(&names::K, none())?;
-                ([q, k, own(&names::V, Ok(k))?], &names::ATTENTION_OUTPUT)
+                let k = own(&names::K, none)?;
+                ([q, k, own(&names::V, k)?], &names::ATTENTION_OUTPUT)
             }
         };
         let [q_bias, k_bias, v_bias] = match optional(&names::QKV_BIAS)? {
@@ -327,7 +330,7 @@ impl<'a> Files<'a> {
             q,
             k,
             v,
-            output: matrix(output)?,
+            output: if without_attention { none } else { matrix(output)? },
             recurrent: recurrence.map(|of| self.recurrent(config, of, layer)).transpose()?,
             latent: config.latent_attention.map(|latent| self.latent(config, &latent, layer)).transpose()?,
             q_norm: ones.clone().map_or_else(|| optional(&names::Q_NORM), |ones| Ok(Some(ones)))?,

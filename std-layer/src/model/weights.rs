@@ -147,7 +147,7 @@ pub struct LayerWeights<'a> {
     pub k: Matrix<'a>,
     /// `kv_heads * head_dim x hidden`; that of keys again where those are values, too; without rows if attention is latent.
     pub v: Matrix<'a>,
-    /// `hidden x heads * head_dim`.
+    /// `hidden x heads * head_dim`; without rows, as `q`, `k` and `v`, if the layer is without attention.
     pub output: Matrix<'a>,
     /// If attention is latent. Then `q` is `heads * query x hidden`, or `query_rank x hidden`, `k` is the matrix `kv_a`, and `output` is `hidden x heads * values`.
     pub latent: Option<LatentWeights<'a>>,
@@ -202,7 +202,7 @@ impl<'a> LayerWeights<'a> {
         let router = self.experts.iter().map(|experts| experts.router);
         let per_layer = self.per_layer.iter().flat_map(|of| [of.gate, of.output]);
         let latent = self.latent.iter().flat_map(LatentWeights::matrices);
-        let own = self.inputs().into_iter().chain([self.output]);
+        let own = self.inputs().into_iter().chain([self.output]).filter(|matrix| matrix.rows() > 0);
         own.chain(network).chain(router).chain(per_layer).chain(latent)
     }
 

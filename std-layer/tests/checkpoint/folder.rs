@@ -9,7 +9,8 @@ use super::tiny::Tiny;
 use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
-const REORDERED: [&str; 12] = [
+const REORDERED: [&str; 13] = [
+    "deci",
     "mistral3",
     "llama",
     "smollm3",
@@ -200,8 +201,12 @@ impl Dense {
         let last = biases(&weights.output_norm_bias).as_ref().map(unscaled);
         all.extend(last.map(|x| bias("model.norm".to_owned(), x)));
         for (l, layer) in weights.layers.iter().enumerate() {
-            // Of Falcon-H1 two layers are one of the file, with the same norm in front of both.
-            let number = if name == "falcon-h1" { l / 2 } else { l };
+            // Of Falcon-H1 two layers are one of the file, with the same norm in front of both; of DeciLM one has nothing.
+            let number = match name {
+                "falcon-h1" => l / 2,
+                "deci" => l + usize::from(l > 3),
+                _ => l,
+            };
             let at = |name: &str| format!("model.layers.{number}.{name}");
             let inputs =
                 [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)];
@@ -257,7 +262,7 @@ impl Dense {
                     all.push(Self::floats(&at(&format!("self_attn.{name}_proj.bias")), &[bias.len()], bias));
                 }
             }
-            if layer.recurrent.is_none() {
+            if layer.recurrent.is_none() && layer.output.rows() > 0 {
                 all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
             }
             for (name, x) in [("o_proj.bias", &layer.output_bias), ("sinks", &layer.sinks)] {
@@ -433,6 +438,7 @@ pub fn config(tiny: &Tiny) -> String {
         ("bailingmoe" | "bailingmoe2", _) => "bailing_moe",
         ("granitehybrid", _) => "granitemoehybrid",
         ("falcon-h1", _) => "falcon_h1",
+        ("deci", _) => "nemotron-nas",
         ("nemotron_h_moe", _) => "nemotron_h",
         ("minimax-m2", _) => "minimax_m2",
         ("hunyuan-moe", _) => "hunyuan_v1_moe",

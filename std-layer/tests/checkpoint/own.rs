@@ -330,6 +330,25 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
             r#","mamba_n_heads":6,"mamba_d_head":16,"mamba_n_groups":2,"mamba_d_state":32,"mamba_d_conv":4,"mamba_d_ssm":96,"mamba_rms_norm":{},"mamba_norm_before_gate":false,"mamba_proj_bias":false,"projectors_bias":false,"ssm_out_multiplier":1.0,"mlp_multipliers":[1,1]"#,
             !tiny.plain
         ),
+        "deci" => {
+            let block = |attention: &str, network: &str| {
+                format!(
+                    r#"{{"attention":{{{attention},"replace_with_linear":false,"sparsify":null,"window_length":null}},"ffn":{{{network},"replace_with_linear":false,"sparsify":null}}}}"#
+                )
+            };
+            let attention = |group: usize| format!(r#""n_heads_in_group":{group},"no_op":false"#);
+            let none = r#""n_heads_in_group":null,"ffn_mult":null,"no_op":true"#;
+            let network = |factor: f64| format!(r#""ffn_mult":{factor:?},"no_op":false"#);
+            let blocks = [
+                block(&attention(2), &network(6.0)),
+                block(&attention(1), &network(11.9)),
+                block(none, r#""intermediate_size":256,"no_op":false"#),
+                block(&attention(4), none),
+                block(none, none),
+                block(&attention(2), &network(5.0)),
+            ];
+            format!(r#","block_configs":[{}]"#, blocks.join(","))
+        }
         "mamba2" => {
             r#","num_heads":6,"head_dim":16,"n_groups":2,"state_size":32,"conv_kernel":4,"use_conv_bias":true,"time_step_limit":[0.0,Infinity]"#.to_owned()
         }

@@ -97,7 +97,7 @@ impl Tiny {
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }
-        if !self.networks_are_layers() && self.per_layer == 0 {
+        if !self.networks_are_layers() && self.per_layer == 0 && self.architecture != "deci" {
             // Those of Qwen 1 say twice as much.
             let times = if self.architecture == "qwen" { 2 } else { 1 };
             set("feed_forward_length", Value::U32(times * self.intermediate as u32));
@@ -123,7 +123,7 @@ impl Tiny {
         if self.architecture == "granitehybrid" {
             set("rope.scaling.finetuned", Value::Bool(false));
         }
-        if !some_attend && self.architecture != "gemma4" {
+        if !some_attend && !self.is(&["gemma4", "deci"]) {
             set("attention.head_count_kv", Value::U32(self.kv_heads as u32));
         }
         if periodic {
@@ -156,6 +156,21 @@ impl Tiny {
             for (key, from) in [("alpha_p", 0.4), ("alpha_n", -0.3)] {
                 let each = (0..self.layers).map(|l| Value::F32(from + 0.5 * l as f32));
                 writer.set_array(&format!("xielu.{key}"), ValueType::F32, each).unwrap();
+            }
+        }
+        if self.architecture == "deci" {
+            let of = |has: bool, n: usize| Value::U32(if has { n as u32 } else { 0 });
+            let keys = |l| self.queries_and_keys(l).1 / self.head_dim;
+            let all: [(&str, Vec<Value<'_>>); 3] = [
+                ("attention.head_count", (0..self.layers).map(|l| of(self.attends(l), self.heads)).collect()),
+                ("attention.head_count_kv", (0..self.layers).map(|l| of(self.attends(l), keys(l))).collect()),
+                (
+                    "feed_forward_length",
+                    (0..self.layers).map(|l| of(self.has_network(l), self.widths()[l])).collect(),
+                ),
+            ];
+            for (key, values) in all {
+                writer.set_array(&format!("deci.{key}"), ValueType::U32, values).unwrap();
             }
         }
         if self.networks_are_layers() {

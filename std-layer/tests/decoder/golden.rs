@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 94] = [
+const SMALL: [&str; 96] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -103,6 +103,8 @@ const SMALL: [&str; 94] = [
     "falcon-h1",
     "falcon-h1-normed",
     "mamba2",
+    "deci",
+    "deci-heads",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

@@ -118,7 +118,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     // What a layer adds behind the next one's attention.
     let mut waiting: Vec<Vec<f64>> = Vec::new();
     for (l, (w, layer)) in weights.layers.iter().zip(&config.layer).enumerate() {
-        let heads = config.heads_with(layer.window);
+        let heads = config.heads_of(l);
         let (dim, group) = (heads.dim, config.heads / heads.count);
         let rope = &config.ropes[layer.rope];
         let rotate = |x: &mut [f64], p: usize| {
@@ -221,7 +221,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             mixed.iter_mut().zip(&gates).for_each(|(x, gate): (_, &f64)| *x /= 1.0 + (-gate).exp());
             let mixed = recurrent.as_mut().map_or(mixed, |of| of.next(&h));
             let mixed = latent.as_mut().map_or(mixed, |latent| latent.next(&h, |x| rotate(x, p)));
-            let mut a = times(&wo, &mixed);
+            let mut a = if layer.without_attention { vec![0.0; x.len()] } else { times(&wo, &mixed) };
             if let Some(bias) = &w.output_bias {
                 a.iter_mut().zip(bias).for_each(|(a, &b)| *a += f64::from(b));
             }

@@ -40,7 +40,8 @@ impl Tiny {
             let head_dim = q / self.heads;
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
             let unnormed = self.architecture == "modern-bert" && l == 0;
-            if !(unnormed || self.is(&["exaone4", "olmo2", "olmo"])) {
+            let nothing = self.architecture == "deci" && !self.attends(l);
+            if !(unnormed || nothing || self.is(&["exaone4", "olmo2", "olmo"])) {
                 add("attn_norm", &[self.hidden]);
             }
             let hybrid = self.is(&["qwen35", "qwen35moe", "qwen3next"]);

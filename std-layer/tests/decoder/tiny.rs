@@ -80,6 +80,8 @@ impl Tiny {
             // Of those whose networks are layers, too, two are networks.
             layers: match architecture {
                 name if name.starts_with("nemotron_h") => 5,
+                // The third one of DeciLM has no attention, and the fourth and the fifth have no network, or nothing.
+                "deci" => 6,
                 // Every second one of Llama 4 has experts, and the fourth is not rotated.
                 "llama4" => 4,
                 _ => 3,
@@ -206,6 +208,8 @@ impl Tiny {
         let scaled = Self { experts: Some((3, 3)), ..Self::new("llama4", Some(QuantFormat::Q8_0)) };
         let gated = Self { experts: Some((3, 3)), ..Self::new("afmoe", None) };
         let gemmas = [Self::with_per_layer(), Self::with_normed_experts()];
+        let uneven = [None, Some(QuantFormat::Q8_0)].map(|format| Self::new("deci", format));
+        let uneven = uneven.map(|of| Self { layers: if of.format.is_some() { 3 } else { of.layers }, ..of });
         Self::others().take(14).chain([biased]).chain(gemmas).chain(others).chain([scaled, gated])
     }
 
@@ -272,12 +276,14 @@ impl Tiny {
     fn attends(&self, layer: usize) -> bool {
         let network = self.networks_are_layers() && !layer.is_multiple_of(2);
         let space = self.is_space(layer) && self.architecture != "falcon-h1";
-        !(network || space || self.is_linear(layer) || self.convolves(layer))
+        let without = self.architecture == "deci" && [2, 4].contains(&layer);
+        !(network || space || without || self.is_linear(layer) || self.convolves(layer))
     }
 
     /// Whether a layer has a network.
     fn has_network(&self, layer: usize) -> bool {
-        !(self.networks_are_layers() && layer.is_multiple_of(2) || self.architecture == "mamba2")
+        let without = self.architecture == "deci" && [3, 4].contains(&layer);
+        !(self.networks_are_layers() && layer.is_multiple_of(2) || self.architecture == "mamba2" || without)
     }
 
     /// Whether a layer has a short convolution: each second one.
@@ -388,14 +394,20 @@ impl Tiny {
 
     /// Elements between the halves of the feed-forward network of each layer.
     fn widths(&self) -> Vec<usize> {
-        let wide = |l: usize| self.per_layer > 0 && l >= 2;
+        let wide = |l: usize| self.per_layer > 0 && l >= 2 || self.architecture == "deci" && l == 1;
         (0..self.layers).map(|l| self.intermediate * (1 + usize::from(wide(l)))).collect()
     }
 
-    /// Elements of the queries and of the keys of a layer: of Gemma 4, each second one has half as many heads of keys, and heads of twice as many elements.
+    /// Elements of the queries and of the keys of a layer: of Gemma 4, each second one has half as many heads of keys, and heads of twice as many elements; of DeciLM, some have
+    /// more and others fewer.
     fn queries_and_keys(&self, layer: usize) -> (usize, usize) {
         let more = if self.architecture == "gemma4" && layer % 2 == 1 { 2 } else { 1 };
-        (self.heads * self.head_dim * more, self.kv_heads * self.head_dim)
+        let kv_heads = match (self.architecture, layer) {
+            ("deci", 1) => self.heads,
+            ("deci", 3) => 1,
+            _ => self.kv_heads,
+        };
+        (self.heads * self.head_dim * more, kv_heads * self.head_dim)
     }
 
     /// Elements of a head that are rotated.

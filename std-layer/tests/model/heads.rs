@@ -237,3 +237,88 @@ fn gates_behind_queries() {
     let other = refusal(|draft| _ = draft.tensor("blk.1.attn_q_and_gate.weight", &[32, 128], GgmlType::F32));
     assert!(other.contains("blk.1.attn_q_and_gate.weight"), "{other}");
 }
+
+/// Of DeciLM's layers some have other heads of keys than others, other networks, or neither.
+#[test]
+fn layers_that_differ() {
+    let with = |heads: &[u32], keys: &[u32], widths: &[u32]| {
+        let mut draft = Draft::of("deci");
+        let all = [
+            ("attention.head_count", heads),
+            ("attention.head_count_kv", keys),
+            ("feed_forward_length", widths),
+        ];
+        for (key, numbers) in all {
+            let numbers: Vec<_> = numbers.iter().map(|&n| Value::U32(n)).collect();
+            draft.set_array(&format!("deci.{key}"), ValueType::U32, &numbers);
+        }
+        draft.tensors.retain_mut(|tensor| {
+            let Some((number, role)) = tensor.name.strip_prefix("blk.").and_then(|n| n.split_once('.'))
+            else {
+                return true;
+            };
+            let layer: usize = number.parse().unwrap();
+            let width = u64::from(widths[layer]);
+            match role {
+                "attn_k.weight" | "attn_v.weight" => tensor.dims[1] = 16 * u64::from(keys[layer]),
+                "ffn_gate.weight" | "ffn_up.weight" => tensor.dims[1] = width,
+                "ffn_down.weight" => tensor.dims[0] = width,
+                _ => {}
+            }
+            if role.starts_with("ffn_") {
+                width > 0
+            } else {
+                heads[layer] > 0
+            }
+        });
+        draft
+    };
+    let (heads, keys, widths) = ([4, 4, 0, 0, 4, 4, 0], [2, 1, 2, 0, 4, 2, 0], [64, 32, 96, 0, 0, 64, 32]);
+    let bytes = with(&heads, &keys, &widths).bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    assert!(model.unused().is_empty());
+    let (c, w) = (model.config(), model.weights().unwrap());
+    // The fourth layer has nothing, so it is none.
+    let found: Vec<_> = c
+        .layer
+        .iter()
+        .map(|l| (l.without_attention, l.kv_heads, l.without_network, l.intermediate))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (false, None, false, None),
+            (false, Some(1), false, Some(32)),
+            (true, None, false, Some(96)),
+            (false, Some(4), true, None),
+            (false, None, false, None),
+            (true, None, false, Some(32)),
+        ]
+    );
+    let heads_of = |count| KvHeads { count, dim: 16 };
+    assert_eq!(c.kinds(), [(None, heads_of(2)), (None, heads_of(1)), (None, heads_of(4))]);
+    let shapes: Vec<_> = w.layers.iter().map(|l| [l.q, l.k, l.output].map(|m| m.rows())).collect();
+    assert_eq!(shapes, [[64, 32, 32], [64, 16, 32], [0; 3], [64, 64, 32], [64, 32, 32], [0; 3]]);
+    let between: Vec<_> = w.layers.iter().map(|l| l.feed_forward.map(|n| n.up.rows())).collect();
+    assert_eq!(between, [Some(64), Some(32), Some(96), None, Some(64), Some(32)]);
+    // What is not there, but is said to be, and what cannot be.
+    let refused_for = |heads: &[u32], keys: &[u32], widths: &[u32]| bad_value(&with(heads, keys, widths));
+    let mut linear = keys;
+    linear[0] = 0;
+    let (key, _, text) = refused_for(&heads, &linear, &widths);
+    assert_eq!(key, "deci.attention.head_count_kv");
+    assert!(text.contains("linear layers in place of attention are not supported"), "{text}");
+    let mut odd = keys;
+    odd[1] = 3;
+    assert_eq!(refused_for(&heads, &odd, &widths).2, "a divisor of the 4 heads");
+    let mut fewer = heads;
+    fewer[5] = 2;
+    assert_eq!(refused_for(&fewer, &keys, &widths).2, "0 or the 4 heads of other layers");
+    assert_eq!(refused_for(&[0; 7], &keys, &widths).0, "deci.attention.head_count");
+    assert_eq!(refused_for(&heads, &keys, &[0; 7]).0, "deci.feed_forward_length");
+    let mut draft = with(&heads, &keys, &widths);
+    draft.set_array("deci.attention.head_count_kv", ValueType::U32, &[Value::U32(2); 6]);
+    assert_eq!(bad_value(&draft).1, "an array of 6 u32");
+    draft.set("deci.attention.head_count_kv", Value::U32(1 << 31));
+    assert_eq!(bad_value(&draft).1, "2147483648");
+}

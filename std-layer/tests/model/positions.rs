@@ -121,7 +121,7 @@ fn windows_are_those_of_the_architecture() {
         let mut draft = Draft::of(name);
         draft.set(&format!("{name}.attention.sliding_window"), Value::U32(8));
         let c = config(&draft);
-        assert_eq!((c.windows(), c.ropes.len()), (vec![None], 1), "{name}");
+        assert_eq!((windows(&c), c.ropes.len()), (vec![None], 1), "{name}");
     }
     let locals = |pattern: Option<u32>, window| {
         let mut draft = Draft::of("gemma3");
@@ -152,10 +152,10 @@ fn windows_are_those_of_the_architecture() {
     // The first files of Gemma 2 have no window; Phi's layers have all the same one, or none.
     let mut draft = Draft::of("gemma2");
     draft.remove("gemma2.attention.sliding_window");
-    assert_eq!(config(&draft).windows(), [Some(4096), None]);
+    assert_eq!(windows(&config(&draft)), [Some(4096), None]);
     let mut draft = Draft::of("phi3");
     draft.set("phi3.attention.sliding_window", Value::U32(0));
-    assert_eq!(config(&draft).windows(), [None]);
+    assert_eq!(windows(&config(&draft)), [None]);
     const PATTERN: &str = "gemma3.attention.sliding_window_pattern";
     let mut draft = Draft::of("gemma3");
     draft.set(PATTERN, Value::String("all"));

@@ -4,9 +4,7 @@ use gllm_kernels_core::{KvHead, KV_BLOCK};
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences};
-use crate::model::{
-    CacheError, Config, Group, KvHeads, PageCopy, Pages, PositionCopy, Recurrence, SequenceId,
-};
+use crate::model::{CacheError, Config, KvHeads, PageCopy, Pages, PositionCopy, Recurrence, SequenceId};
 
 /// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
 ///
@@ -24,9 +22,9 @@ pub struct CpuKvCache {
     /// Where the pages of each layer start.
     starts: Vec<usize>,
     /// The window of each layer, and the layer whose keys and values it attends to if it has none: by these a cache is known to fit a model.
-    of_layers: Vec<(Option<usize>, Option<usize>)>,
+    of_layers: Vec<OfLayer>,
     /// The heads of each group, and bytes of a block.
-    heads: Vec<(KvHeads, usize)>,
+    pub(super) heads: Vec<(KvHeads, usize)>,
     /// The elements of a cached key that are its value, too, if values are not apart.
     latent: Option<usize>,
     /// Linear attention, if layers have it.
@@ -96,11 +94,10 @@ impl CpuKvCache {
         let (groups, group_of) = options.groups(max_tokens, config);
         let too_large =
             || BackendError::Unsupported(format!("a cache for {max_tokens} positions: too large"));
-        let heads_of = |group: &Group| {
-            let heads = config.heads_with(group.window);
+        let heads_of = |(_, heads): (Option<usize>, KvHeads)| {
             Ok::<_, BackendError>((heads, options.kind.block_bytes(config.kv_head(heads.dim))?))
         };
-        let heads = groups.iter().map(heads_of).collect::<Result<Vec<_>, _>>()?;
+        let heads = config.kinds().into_iter().map(heads_of).collect::<Result<Vec<_>, _>>()?;
         let page = |&(heads, block): &(KvHeads, usize)| {
             let sizes = [heads.count, size / KV_BLOCK, block];
             sizes.into_iter().try_fold(1usize, usize::checked_mul).ok_or_else(too_large)
@@ -119,6 +116,9 @@ impl CpuKvCache {
                 continue;
             }
             starts.push(end);
+            if layer.without_attention {
+                continue;
+            }
             let pages = pages.free(group).checked_mul(page_bytes[group]);
             // Each layer starts on a cache line.
             let next =
@@ -156,7 +156,7 @@ impl CpuKvCache {
             && recurrent.eq(self.group_of.iter().map(|&group| group == self.windows.len()))
             && config.recurrence == self.recurrence
             && config.latent_attention.map(|latent| latent.rank) == self.latent;
-        let heads = self.windows.iter().map(|&window| config.heads_with(window));
+        let heads = config.kinds().into_iter().map(|(_, heads)| heads);
         if same && heads.eq(self.heads.iter().map(|of| of.0)) {
             return Ok(());
         }
@@ -165,20 +165,21 @@ impl CpuKvCache {
 
     /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
-        let of = |&group: &usize| match self.windows.get(group) {
+        let of = |(&group, of_layer): (&usize, &OfLayer)| match self.windows.get(group) {
+            _ if of_layer.2 => 0,
             Some(window) => {
                 let (heads, block) = self.heads[group];
                 window.map_or(position + 1, |w| w.min(position + 1)) * heads.count * block / KV_BLOCK
             }
             None => self.page_bytes[group],
         };
-        self.group_of.iter().map(of).sum()
+        self.group_of.iter().zip(&self.of_layers).map(of).sum()
     }
 
     /// Where the pages of the layers of a group start that have some of their own.
     fn starts_of(&self, group: usize) -> Vec<usize> {
         let layers = self.starts.iter().zip(&self.group_of).zip(&self.of_layers);
-        let own = layers.filter(|((_, &of), (_, other))| of == group && other.is_none());
+        let own = layers.filter(|((_, &of), (_, other, nothing))| of == group && other.is_none() && !nothing);
         own.map(|((&start, _), _)| start).collect()
     }
 
@@ -247,9 +248,11 @@ impl CpuKvCache {
     }
 }
 
-/// The window of each layer, and the layer whose keys and values it attends to if it has none.
-fn of_layers(config: &Config) -> impl Iterator<Item = (Option<usize>, Option<usize>)> + '_ {
-    config.layer.iter().map(|layer| (layer.window, layer.keys_of))
+/// The window of a layer, the layer whose keys and values it attends to if it has none, and whether it is without attention.
+type OfLayer = (Option<usize>, Option<usize>, bool);
+
+fn of_layers(config: &Config) -> impl Iterator<Item = OfLayer> + '_ {
+    config.layer.iter().map(|layer| (layer.window, layer.keys_of, layer.without_attention))
 }
 
 impl Sequences for CpuKvCache {

@@ -18,7 +18,7 @@ use super::shares::{BlockTokens, Heads, Shares, Sight, TokenRun};
 use super::team::LINE;
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
-use crate::model::{Gate, Norm, Pooling, Recurrence, Rule, Temperature};
+use crate::model::{Gate, KvHeads, Norm, Pooling, Recurrence, Rule, Temperature};
 
 /// What a layer with latent attention has.
 type LatentMatrices = crate::backend::tensors::Latent<Vec<f32>, Vec<Arc<Matrix>>>;
@@ -80,13 +80,13 @@ impl<'a> Recorder<'a> {
             _ => Precision::Fast,
         };
         let expanded = model.latent_attention.filter(|of| is_expanded(of, &runs, precision));
-        let share = |&window: &Option<usize>| {
+        let share = |(&window, &(heads, _)): (&Option<usize>, &(KvHeads, usize))| {
             let sight = Sight { window, causal: model.causal };
-            let heads = Heads::of(model, model.heads_with(window));
+            let heads = Heads::of(model, heads);
             let heads = expanded.map_or(heads, |of| heads.expanded(model.heads, &of));
             Shares::new(sight, &runs, heads, threads)
         };
-        let shares: Vec<_> = kv.windows.iter().map(share).collect();
+        let shares: Vec<_> = kv.windows.iter().zip(&kv.heads).map(share).collect();
         let blocks = kv.blocks(&sequences)?;
         let state = |layer: usize| match model.layer[layer].recurrent {
             true => kv.states(layer, &sequences),

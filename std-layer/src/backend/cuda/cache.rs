@@ -46,8 +46,8 @@ pub struct CudaKvCache {
     windows: Vec<Option<usize>>,
     /// Of each layer the one whose keys and values it attends to, if it has none.
     keys_of: Vec<Option<usize>>,
-    /// What recurrent layers have, if there are any, and which layers these are.
-    recurrent: (Option<Recurrence>, Vec<bool>),
+    /// What recurrent layers have, if there are any, which layers these are, and which have attention.
+    recurrent: (Option<Recurrence>, Vec<[bool; 2]>),
     /// The heads of each layer; the elements of a cached key that are its value, too, if values are not apart.
     heads: Vec<KvHeads>,
     latent: Option<usize>,
@@ -56,6 +56,11 @@ pub struct CudaKvCache {
 /// The heads of each layer.
 fn heads(config: &Config) -> impl Iterator<Item = KvHeads> + '_ {
     (0..config.layers).map(|layer| config.heads_of(layer))
+}
+
+/// Whether each layer is recurrent, and whether it has attention.
+fn recurrent(config: &Config) -> impl Iterator<Item = [bool; 2]> + '_ {
+    (0..config.layers).map(|layer| [config.layer[layer].recurrent, config.attends(layer)])
 }
 
 /// A step of single tokens, recorded.
@@ -328,7 +333,7 @@ impl CudaKvCache {
             if let Some(of) = config.recurrence_of(layer) {
                 return Ok(LayerCache::States(Buffer::new(context, pages * of.state())?));
             }
-            if config.layer[layer].keys_of.is_some() {
+            if config.layer[layer].keys_of.is_some() || config.layer[layer].without_attention {
                 return Ok(LayerCache::Nothing);
             }
             let KvHeads { count: kv_heads, dim } = config.heads_of(layer);
@@ -359,7 +364,7 @@ impl CudaKvCache {
             pinned: None,
             windows: config.layer.iter().map(|layer| layer.window).collect(),
             keys_of: config.layer.iter().map(|layer| layer.keys_of).collect(),
-            recurrent: (config.recurrence, config.layer.iter().map(|layer| layer.recurrent).collect()),
+            recurrent: (config.recurrence, recurrent(config).collect()),
             heads: heads(config).collect(),
             latent: config.latent_attention.map(|latent| latent.rank),
         })
@@ -368,7 +373,7 @@ impl CudaKvCache {
     /// Whether it was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         let windows = config.layer.iter().map(|layer| layer.window);
-        let recurrent = config.layer.iter().map(|layer| layer.recurrent);
+        let recurrent = recurrent(config);
         let same = windows.eq(self.windows.iter().copied())
             && self.angles.ropes == config.ropes
             && config.recurrence == self.recurrent.0
@@ -392,9 +397,10 @@ impl CudaKvCache {
             KvType::Q8_0 => dim + dim.div_ceil(32) * size_of::<u16>(),
         };
         let layers = self.windows.iter().zip(&self.recurrent.1).zip(&self.heads);
-        let of_layer = |((window, &recurrent), of): ((_, &bool), &KvHeads)| match recurrent {
-            true => state,
-            false => seen(window) * parts * of.count * head(of.dim),
+        let of_layer = |((window, kind), of): ((_, &[bool; 2]), &KvHeads)| match kind {
+            [true, _] => state,
+            [_, false] => 0,
+            _ => seen(window) * parts * of.count * head(of.dim),
         };
         layers.map(of_layer).sum()
     }

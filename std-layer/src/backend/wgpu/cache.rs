@@ -15,7 +15,7 @@ use super::shapes::CacheShape;
 use super::step::Place;
 use super::weights::PART;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
-use crate::model::{Config, Experts, KvHeads, PageCopy, Pages, Recurrence, Rope, SequenceId};
+use crate::model::{Config, Experts, KvHeads, Layer, PageCopy, Pages, Recurrence, Rope, SequenceId};
 
 /// Positions of a piece of attention.
 pub(super) const KV_PIECE: usize = 256;
@@ -162,8 +162,7 @@ impl WgpuKvCache {
             return Err(BackendError::Unsupported(what));
         }
         let (groups, group_of) = options.groups(max_tokens, config);
-        let windows = groups.iter().map(|group| group.window);
-        let shapes = shapes(config, windows, (options.kind, size as u32))?;
+        let shapes = shapes(config, (options.kind, size as u32))?;
         for shape in &shapes {
             // Queries of a workgroup, in pairs; scores of 64 positions; 64 sums of pairs.
             let (together, _) = shape.chunks();
@@ -185,7 +184,8 @@ impl WgpuKvCache {
         let mut memory = Vec::new();
         for (&group, layer) in group_of.iter().zip(&config.layer) {
             let what = if layer.recurrent { "states of a layer" } else { "keys and values of a layer" };
-            let (page, parts) = if layer.keys_of.is_some() { (0, 0) } else { page_bytes[group] };
+            let nothing = layer.keys_of.is_some() || layer.without_attention;
+            let (page, parts) = if nothing { (0, 0) } else { page_bytes[group] };
             memory.push(gpu.storage(what, page * parts * group_pages[group] as u64)?);
         }
         Ok(Self {
@@ -210,7 +210,7 @@ impl WgpuKvCache {
     /// Whether it was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         if layers(config).eq(self.layers.iter().copied())
-            && shapes(config, config.windows(), self.of_pages)? == self.shapes
+            && shapes(config, self.of_pages)? == self.shapes
             && config.recurrence == self.recurrence
             && (self.widths, self.experts) == (Slot::ALL.map(|slot| slot.width(config)), config.experts)
         {
@@ -221,8 +221,11 @@ impl WgpuKvCache {
 
     /// Bytes that attention of a token at `position` reads. (Those of states are written, too.)
     pub fn bytes_at(&self, position: usize) -> usize {
-        let of = |(&(recurrent, window, _), &group): (&LayerKind, &usize)| {
-            let Some(shape) = self.shapes.get(group).filter(|_| !recurrent) else {
+        let of = |(&(kind, window, _), &group): (&LayerKind, &usize)| {
+            if kind == Kind::Nothing {
+                return 0;
+            }
+            let Some(shape) = self.shapes.get(group).filter(|_| kind == Kind::Attention) else {
                 return self.recurrence.map_or(0, |of| 4 * of.state());
             };
             let parts = if shape.latent.is_some() { 1 } else { 2 };
@@ -251,7 +254,8 @@ impl WgpuKvCache {
         for &PageCopy { group, from, to, .. } in copies {
             let (page, parts) = self.page_bytes[group];
             let of_group = self.memory.iter().zip(&self.group_of).zip(&self.layers);
-            let own = of_group.filter(|((_, &of), layer)| of == group && layer.2.is_none());
+            let keeps = |layer: &LayerKind| layer.0 != Kind::Nothing && layer.2.is_none();
+            let own = of_group.filter(|((_, &of), layer)| of == group && keeps(layer));
             for ((memory, _), _) in own {
                 for part in 0..parts {
                     let at = |number: u32| page * (part * self.group_pages[group] as u64 + u64::from(number));
@@ -402,14 +406,9 @@ impl WgpuKvCache {
     }
 }
 
-/// What the shaders of layers with these windows are made for.
-fn shapes(
-    config: &Config,
-    windows: impl IntoIterator<Item = Option<usize>>,
-    (kind, page_tokens): (KvType, u32),
-) -> Result<Vec<CacheShape>, BackendError> {
-    let shape = |window| {
-        let KvHeads { count, dim } = config.heads_with(window);
+/// What the shaders of each group of layers are made for.
+fn shapes(config: &Config, (kind, page_tokens): (KvType, u32)) -> Result<Vec<CacheShape>, BackendError> {
+    let shape = |(_, KvHeads { count, dim })| {
         if !dim.is_multiple_of(2) {
             return Err(BackendError::Unsupported(format!("heads of {dim}: a multiple of 2")));
         }
@@ -417,15 +416,28 @@ fn shapes(
         let latent = config.latent_attention.map(|latent| latent.rank as u32 / 2);
         Ok(CacheShape { kind, heads, kv_heads, pairs, latent, page_tokens, gates: config.attention_gates })
     };
-    windows.into_iter().map(shape).collect()
+    config.kinds().into_iter().map(shape).collect()
 }
 
-/// Whether a layer is recurrent, its window, and the layer whose keys and values it attends to if it has none.
-pub(super) type LayerKind = (bool, Option<usize>, Option<usize>);
+/// What a layer keeps of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Attention,
+    Recurrence,
+    Nothing,
+}
+
+/// What a layer keeps, its window, and the layer whose keys and values it attends to if it has none.
+pub(super) type LayerKind = (Kind, Option<usize>, Option<usize>);
 
 /// What each layer is.
 fn layers(config: &Config) -> impl Iterator<Item = LayerKind> + '_ {
-    config.layer.iter().map(|layer| (layer.recurrent, layer.window, layer.keys_of))
+    let kind = |layer: &Layer| match (layer.recurrent, layer.without_attention) {
+        (true, _) => Kind::Recurrence,
+        (_, true) => Kind::Nothing,
+        _ => Kind::Attention,
+    };
+    config.layer.iter().map(move |layer| (kind(layer), layer.window, layer.keys_of))
 }
 
 /// Words of the keys, or the values, of a page.

@@ -4,7 +4,7 @@ use std::iter::{repeat, repeat_n};
 
 use wgpu::{BindGroup, Buffer};
 
-use super::cache::WgpuKvCache;
+use super::cache::{Kind, LayerKind, WgpuKvCache};
 use super::device::Gpu;
 use super::mirror::Mirror;
 use super::shaders::{Shader, THREADS};
@@ -74,7 +74,8 @@ impl WgpuKvCache {
         let mut encoder = gpu.encoder()?;
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let layers = moves.of_layer.iter().zip(&self.group_of).zip(&self.layers);
-        for ((layer, &group), _) in layers.filter(|(_, kind)| kind.2.is_none()) {
+        let keeps = |kind: &LayerKind| kind.0 != Kind::Nothing && kind.2.is_none();
+        for ((layer, &group), _) in layers.filter(|(_, kind)| keeps(kind)) {
             let shape = self.shapes[group];
             let pipeline = gpu.pipeline(Shader::Move { shape })?;
             pass.set_pipeline(&pipeline);

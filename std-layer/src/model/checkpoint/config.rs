@@ -417,6 +417,7 @@ pub(super) fn metadata(
     source.linear_attention(architecture)?;
     source.convolution(architecture, layers)?;
     source.state_space(architecture)?;
+    source.uneven(architecture)?;
     source.tokens(generation, tokenizer)?;
     source.pooling(pooling).map_err(|e| format!("1_Pooling/config.json {e}"))?;
     let tied = source.get("tie_word_embeddings").or(source.get("tie_embedding")).and_then(Json::as_bool);

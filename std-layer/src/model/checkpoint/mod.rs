@@ -23,6 +23,7 @@ mod rope;
 mod space;
 mod text;
 mod tokenizer;
+mod uneven;
 mod values;
 
 use std::collections::{BTreeSet, HashMap};
