@@ -668,7 +668,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     def norm(name):
         if architecture == "olmo":
             return
-        m.vector(name + ".weight", width, 1)
+        # The name has no ending in files of Falcon-H1.
+        m.vector(name + ("" if architecture == "falcon-h1" and "ffn" in name else ".weight"), width, 1)
         if LAYER_NORMS.get(architecture):
             m.vector(name + ".bias", width, 0, 0.3)
 

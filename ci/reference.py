@@ -364,6 +364,9 @@ class Model:
     def normed(self, x, name):
         """A norm, if the model has it."""
         weight, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        if weight is None and self.architecture == "falcon-h1":
+            # That of networks has no ending.
+            weight = self.weight(name)
         if weight is None and self.architecture == "olmo" and "post" not in name:
             return layer_norm(x, 1, 0, self.eps)
         if weight is None:

@@ -407,11 +407,12 @@ pub(super) const ATTENTION_OUTPUT_BIAS: Name =
 pub(super) const SINKS: Name =
     name("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks", |c| vec![c.heads])
         .if_so(|c| c.attention_sinks);
-/// Some files name it by what is before it, and those that count networks among the layers as in front of attention.
+/// Some files name it by what is before it, those that count networks among the layers as in front of attention, and those of Falcon-H1 without an ending.
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
         .in_gguf_if(|c| c.ffn_norm_is_post_attention, "blk.{}.post_attention_norm.weight")
         .in_gguf_if(|c| is_nemotron_h(c) || has_two_norms(c), "blk.{}.attn_norm.weight")
+        .in_gguf_if(|c| c.architecture == Architecture::FalconH1, "blk.{}.ffn_norm")
         .named_if(|c| c.post_norms && !is_glm4(c), "model.layers.{}.pre_feedforward_layernorm.weight")
         .named_if(is_nemotron_h, "model.layers.{}.norm.weight")
         .if_so(|c| has_own_norm(c) && !c.norms_unweighted)

@@ -244,6 +244,9 @@ impl Tiny {
             }
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
+        if self.architecture == "falcon-h1" {
+            all.iter_mut().for_each(|(name, _)| *name = name.replace("ffn_norm.weight", "ffn_norm"));
+        }
         if let ("gemma4", Some((count, _))) = (self.architecture, self.experts) {
             for l in 0..self.layers {
                 all.push((format!("blk.{l}.ffn_gate_inp.scale"), vec![self.hidden]));

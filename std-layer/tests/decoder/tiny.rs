@@ -210,7 +210,13 @@ impl Tiny {
         let gemmas = [Self::with_per_layer(), Self::with_normed_experts()];
         let uneven = [None, Some(QuantFormat::Q8_0)].map(|format| Self::new("deci", format));
         let uneven = uneven.map(|of| Self { layers: if of.format.is_some() { 3 } else { of.layers }, ..of });
-        Self::others().take(14).chain([biased]).chain(gemmas).chain(others).chain([scaled, gated])
+        Self::others()
+            .take(14)
+            .chain([biased])
+            .chain(gemmas)
+            .chain(others)
+            .chain([scaled, gated])
+            .chain(uneven)
     }
 
     /// As DeepSeek V2: a group of experts is as good as its best one.

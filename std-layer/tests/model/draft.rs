@@ -354,6 +354,7 @@ impl Draft {
             let own_norm =
                 !apart && !is(&["exaone4", "olmo2", "olmo", "cohere2", "command-r", "falcon", "phi2"]);
             if own_norm {
+                let norm = if architecture == "falcon-h1" { "ffn_norm" } else { norm };
                 own(norm, &[32], T::BF16);
             }
             if biases {

@@ -140,8 +140,8 @@ fn windows_are_those_of_the_architecture() {
     assert_eq!(locals(None, 0), [false; 7]);
     let mut draft = Draft::of("gpt-oss");
     draft.set("gpt-oss.attention.sliding_window_pattern", Value::U32(4));
-    let windows: Vec<_> = config(&draft).layer.iter().map(|l| l.window.is_some()).collect();
-    assert_eq!(windows, [true, true, true, false, true, true, true]);
+    let local: Vec<_> = config(&draft).layer.iter().map(|l| l.window.is_some()).collect();
+    assert_eq!(local, [true, true, true, false, true, true, true]);
     // Layers with a window may rotate otherwise, but are scaled alike.
     draft.set("gpt-oss.rope.freq_base_swa", Value::F32(5e5));
     draft.set("gpt-oss.rope.scaling.factor", Value::F32(4.0));
