@@ -413,6 +413,12 @@ TESTS = {
     # Layers without attention, without a network and without either, heads of keys and networks that differ.
     "tiny-deci": dict(architecture="deci", layers=6, factors=True, uneven=([2, 4, 0, 0, 1, 0], [128, 64, 192, 0, 0, 96])),
     "tiny-deci-heads": dict(architecture="deci", uneven=([4, 1, 2], [128, 128, 128])),
+    "tiny-phimoe": dict(
+        architecture="phimoe",
+        experts=(8, 2, 128),
+        longrope=True,
+        keys={"attention.sliding_window": 20, "rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.24},
+    ),
     # A state space and attention in each layer, with norms and without.
     "tiny-falcon-h1": dict(architecture="falcon-h1", head_dim=32, attention=(), space=(1, 6, 32, 16), normed=False),
     "tiny-falcon-h1-normed": dict(architecture="falcon-h1", layers=2, attention=(), space=(2, 8, 64, 16)),
@@ -445,7 +451,7 @@ WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 SHARED = ("qwen2moe", "qwen35moe", "qwen3next")
 
 # Decoders with layer norms, and whether these have biases.
-LAYER_NORMS = {"cohere2": False, "command-r": False, "modern-bert": False, "orion": True, "olmo": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
+LAYER_NORMS = {"cohere2": False, "command-r": False, "modern-bert": False, "orion": True, "phimoe": True, "olmo": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True, "nemotron": True, "phi2": True, "jais2": True, "gpt2": True, "starcoder": True}
 
 # What files of some architectures must say, too.
 KEYS = {
@@ -597,7 +603,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.key("attention.head_count_kv", uneven[0] if uneven else kv_heads if attention is None or architecture == "falcon-h1" else [kv_heads if i in attention else 0 for i in range(layers)])
     m.key("attention.key_length", head_dim)
     m.key("attention.value_length", values)
-    m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS else 'rms_'}epsilon", 1e-5)
+    m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS and architecture != 'phimoe' else 'rms_'}epsilon", 1e-5)
     m.key("rope.freq_base", 10000.0 if architecture in ("llama", "arcee") else 1000000.0)
     m.key("rope.dimension_count", rotated)
     m.key("vocab_size", vocabulary)
@@ -709,7 +715,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         for role, rows, cols in [] if is_linear or convolves or latent or not own_heads else inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
             biased = not plain and architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
-            if architecture in ("gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
+            if architecture in ("phimoe", "gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
         if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "exaone-moe", "afmoe", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
             whole = architecture in WHOLE_NORMS
@@ -800,7 +806,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.matrix("cls.output.weight", len(labels), width, Type.F16)
     elif not tied:
         m.matrix("output.weight", vocabulary, width, kind("output", 0))
-    if architecture == "phi2":
+    if architecture in ("phi2", "phimoe"):
         m.vector("output.bias", vocabulary, 0, 0.3)
     m.finish()
 

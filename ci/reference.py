@@ -83,6 +83,18 @@ LATENT = ("deepseek2", "mistral4")
 UNGATED = {"starcoder2": gelu, "phi2": gelu, "gpt2": gelu, "starcoder": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "jais2": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
 
+def sparse_mixer(products, chosen):
+    """The shares of experts, each among those that are left and near it."""
+    left, factor = products.copy(), np.empty(chosen.shape)
+    rows = np.arange(len(products))
+    for i, experts in enumerate(chosen.T):
+        most = left[rows, experts][:, None]
+        near = (most - left) / np.maximum(np.abs(products), most) <= 0.02
+        factor[:, i] = 1 / np.where(near, np.exp(np.minimum(left - most, 0)), 0).sum(-1)
+        left[rows, experts] = -np.inf
+    return factor
+
+
 class Model:
     def __init__(self, path):
         reader = GGUFReader(path)
@@ -99,7 +111,8 @@ class Model:
             self.heads = max(self.heads)
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
         self.head_dim = self.get("attention.key_length", self.hidden // max(1, self.heads))
-        self.rms_norms = self.get("attention.layer_norm_rms_epsilon") is not None
+        # Files of Phi's mixtures have the key of the other norms.
+        self.rms_norms = self.get("attention.layer_norm_rms_epsilon") is not None and self.architecture != "phimoe"
         self.eps = self.get("attention.layer_norm_rms_epsilon") or self.get("attention.layer_norm_epsilon")
         self.parallel = self.architecture in PARALLEL and self.get("use_parallel_residual", True)
         if self.architecture == "stablelm":
@@ -529,7 +542,9 @@ class Model:
             merit = own.reshape(len(x), -1)
         chosen = np.argsort(-merit, axis=-1, kind="stable")[:, : self.get("expert_used_count")]
         factor = np.take_along_axis(score, chosen, -1)
-        usual = self.architecture in ("ernie4_5-moe", "minimax-m2", "lfm2moe") or self.architecture not in ("qwen2moe", "olmoe", *DEEPSEEK)
+        if self.architecture == "phimoe":
+            factor = sparse_mixer(routed, chosen)
+        usual = self.architecture in ("ernie4_5-moe", "minimax-m2", "lfm2moe") or self.architecture not in ("qwen2moe", "olmoe", "phimoe", *DEEPSEEK)
         if kind == 3 or self.get("expert_weights_norm", usual):
             factor /= factor.sum(-1, keepdims=True) + 1e-20
         factor *= self.get("expert_weights_scale", 0) or 1

@@ -82,13 +82,14 @@ fn every_architecture_has_its_configuration() {
             scoring: match name {
                 "glm4moe" | "bailingmoe2" | "dots1" | "minimax-m2" | "lfm2moe" | "deepseek2"
                 | "nemotron_h_moe" | "llama4" | "exaone-moe" | "afmoe" => Scoring::Sigmoid,
+                "phimoe" => Scoring::SparseMixer,
                 _ => Scoring::Softmax,
             },
             selection_bias: is(&["minimax-m2", "nemotron_h_moe"])
                 || deepseek && !is(&["bailingmoe", "deepseek", "mistral4"]),
             groups: None,
             normalised: is(&["ernie4_5-moe", "lfm2moe"])
-                || !deepseek && !is(&["qwen2moe", "olmoe", "llama4"]),
+                || !deepseek && !is(&["qwen2moe", "olmoe", "llama4", "phimoe"]),
             biases: gpt_oss,
             scaled_inputs: llama4,
             scale: 1.0,
@@ -155,7 +156,7 @@ fn every_architecture_has_its_configuration() {
         );
         let biased = positions || is(&["starcoder2", "gptneox", "phi2", "jais2"]);
         assert_eq!(c.longest, if llama4 { Some(8191) } else { positions.then_some(128) });
-        assert_eq!(c.output_bias, name == "phi2");
+        assert_eq!(c.output_bias, is(&["phi2", "phimoe"]));
         let gated = !bert
             && !biased
             && !is(&["falcon", "nemotron", "arcee", "nemotron_h", "nemotron_h_moe", "apertus"]);
@@ -163,7 +164,7 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
         assert_eq!(
             (c.attention_sinks, c.attention_output_bias),
-            (gpt_oss, gpt_oss || bert || jina || biased)
+            (gpt_oss, gpt_oss || bert || jina || biased || name == "phimoe")
         );
         let qk_norm = has_whole_norms(name)
             || name.starts_with("qwen3")
@@ -180,7 +181,7 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.qk_norm_behind, c.qk_norm_each), (behind, each));
         let attention_bias = biased
             || name.starts_with("qwen2")
-            || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2", "qwen"]);
+            || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2", "qwen", "phimoe"]);
         assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
         let hybrid = is_hybrid(name);
         let (tiled, decay_heads) = if name == "qwen3next" { (false, 2) } else { (true, 4) };
@@ -271,7 +272,7 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.ropes, [rope(1e6)]);
             let windows: Vec<_> = c.layer.iter().map(|layer| layer.window.is_some()).collect();
             assert_eq!(windows, [true, true, true, false, true, true, true]);
-        } else if name == "phi3" {
+        } else if is(&["phi3", "phimoe"]) {
             assert_eq!(c.ropes, [rope(1e6)]);
             assert_eq!(c.layer, [Layer { window: Some(8), ..Layer::default() }; 7]);
         } else if gpt_oss || name == "gemma2" {

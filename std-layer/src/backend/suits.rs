@@ -1,7 +1,7 @@
 //! Which models the kinds of backends can run, by their configurations alone. All errors are `Unsupported`.
 
 use super::BackendError;
-use crate::model::{Config, KvHeads, Norm, Recurrence};
+use crate::model::{Config, KvHeads, Norm, Recurrence, Scoring};
 
 /// Refuses with the first of these reasons that applies.
 fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendError> {
@@ -16,7 +16,9 @@ fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
     let groups = config.experts.and_then(|experts| experts.groups).map_or(0, |groups| groups.count);
     // Norms of all heads together come first there.
     let bounded = config.attention_clamp.is_some() && config.qk_norm_whole;
+    let mixed = config.experts.is_some_and(|experts| experts.scoring == Scoring::SparseMixer);
     refuse([
+        (mixed, "experts that are scored one after the other (Phi 3.5) on a GPU".to_owned()),
         (groups > 32, format!("{groups} groups of experts on a GPU: there may be 32")),
         (bounded, "bounds of queries and keys that are normed as a whole on a GPU".to_owned()),
     ])

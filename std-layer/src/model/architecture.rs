@@ -50,6 +50,8 @@ pub enum Architecture {
     Gemma4,
     /// Phi 3, 3.5 and 4, but for mixtures of experts.
     Phi3,
+    /// Mixtures of experts of Phi 3.5.
+    PhiMoe,
     /// SmolLM 3.
     SmolLm3,
     /// Granite 3 and 4, but for hybrids.
@@ -216,4 +218,7 @@ pub enum Scoring {
     Softmax,
     /// `1 / (1 + exp(-x))` of each.
     Sigmoid,
+    /// For each expert that is taken another softmax, of the products `x` of those that are left and near: with `m` being the largest of these,
+    /// `exp(m) / sum of exp(x)` over those with `(m - x) / max(|x|, m) <= 0.02`. (Liu et al., "GRIN: GRadient-INformed MoE", 2024; `sparsemixer` of Hugging Face's library.)
+    SparseMixer,
 }

@@ -90,6 +90,8 @@ pub struct Classifier {
 /// bias of choosing, if there is one, and otherwise 0; of experts that are alike, those with the smaller index. What is not a number is below all that is. If
 /// there are [`Groups`], experts of a few of them alone may be taken.
 ///
+/// [`Scoring::SparseMixer`] takes the experts with the largest products, and scores each among those that are left.
+///
 /// With `p` being the scores of these experts, divided by `1e-20 +` their sum if `normalised` (so that those of a softmax are the softmax of the experts that were
 /// taken),
 /// ```text

@@ -32,7 +32,7 @@ impl Architecture {
 }
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 76] = [
+static FAMILIES: [Family; 77] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family {
         architecture: Architecture::Llama4,
@@ -174,6 +174,18 @@ static FAMILIES: [Family; 76] = [
         fused_gate_up: true,
         fused_qkv: true,
         ..DECODER
+    },
+    Family {
+        architecture: Architecture::PhiMoe,
+        gguf: "phimoe",
+        checkpoints: &["phimoe"],
+        windows: Windows::All,
+        experts: Mixture::Wide,
+        normalised: false,
+        output_bias: true,
+        attention_output_bias: true,
+        attention_bias: true,
+        ..LAYER_NORMS
     },
     Family {
         architecture: Architecture::SmolLm3,

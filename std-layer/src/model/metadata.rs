@@ -390,6 +390,8 @@ impl Config {
         };
         let norm_eps = match meta.positive(eps_key)? {
             None if family.networks_are_layers => meta.positive(".attention.layer_norm_epsilon")?,
+            // Files of Phi's mixtures call it so.
+            None if family.layer_norms => meta.positive(".attention.layer_norm_rms_epsilon")?,
             eps => eps,
         };
         let norm_eps = meta.needed(eps_key, norm_eps)?;

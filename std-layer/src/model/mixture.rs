@@ -165,6 +165,9 @@ impl Metadata<'_> {
             Mixture::Scaling => Some(Scoring::Sigmoid),
             _ => None,
         };
+        if family.architecture == Architecture::PhiMoe {
+            return Ok((Scoring::SparseMixer, false));
+        }
         let Some(usual) = usual else {
             // 0 says nothing.
             let unknown = |v: Value<'_>| v.as_u64().is_none_or(|of| of > 1);

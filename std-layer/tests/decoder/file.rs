@@ -29,7 +29,9 @@ impl Tiny {
         ] {
             set(key, Value::U32(value as u32));
         }
-        let epsilon = if self.layer_norms().0 { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
+        // Those of Phi's mixtures have the key of the other norms.
+        let layer_norms = self.layer_norms().0 && self.architecture != "phimoe";
+        let epsilon = if layer_norms { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
         if self.architecture == "gemma4" {
             set("attention.key_length_swa", Value::U32(self.head_dim as u32));
             let kv = (0..self.layers).map(|l| Value::U32((self.kv_heads / (1 + l % 2)) as u32));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 96] = [
+const SMALL: [&str; 97] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -103,6 +103,7 @@ const SMALL: [&str; 96] = [
     "falcon-h1",
     "falcon-h1-normed",
     "mamba2",
+    "phimoe",
     "deci",
     "deci-heads",
 ];

@@ -301,8 +301,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 f = if norms.is_some() { vec![0.0; f.len()] } else { f };
                 let routed = with(times(router, &routed), of_layer.and_then(|w| w.router_bias.as_deref()));
                 let all: f64 = routed.iter().map(|x| x.exp()).sum();
+                let products = routed.clone();
                 let score = |x: f64| match e.scoring {
-                    Scoring::Softmax => x.exp() / all,
+                    Scoring::Softmax | Scoring::SparseMixer => x.exp() / all,
                     _ => 1.0 / (1.0 + (-x).exp()),
                 };
                 let scores: Vec<f64> = routed.into_iter().map(score).collect();
@@ -323,13 +324,24 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 }
                 order.truncate(e.used);
                 let of: f64 = if e.normalised { order.iter().map(|&i| scores[i]).sum() } else { 1.0 };
+                let mut left = products.clone();
                 for i in order {
                     let (n, out) = (e.intermediate, config.hidden);
                     let biases = of_layer.and_then(|w| w.biases.as_ref());
                     let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
                     let (gate, [up, down]) = &experts[i];
                     let own = of_layer.and_then(|of| of.factors.as_ref()).map_or(1.0, |own| own[i]);
-                    let factor = scores[i] / of * f64::from(e.scale) * f64::from(own);
+                    let score = match e.scoring {
+                        Scoring::SparseMixer => {
+                            let most = products[i];
+                            let near = left.iter().filter(|x| (most - **x) / x.abs().max(most) <= 0.02);
+                            let share = 1.0 / near.map(|x| (x - most).exp()).sum::<f64>();
+                            left[i] = f64::NEG_INFINITY;
+                            share
+                        }
+                        _ => scores[i],
+                    };
+                    let factor = score / of * f64::from(e.scale) * f64::from(own);
                     // It multiplies what the expert takes, or what it gives.
                     let [before, factor] = if e.scaled_inputs { [factor, 1.0] } else { [1.0, factor] };
                     let h: Vec<f64> = h.iter().map(|x| before * x).collect();

@@ -280,8 +280,12 @@ impl Tiny {
                 norms.map(|(name, dims)| (name.replace(".weight", ".bias"), dims.clone())).collect();
             all.extend(biases);
         }
-        if self.architecture == "phi2" {
+        if self.is(&["phi2", "phimoe"]) {
             all.push(("output.bias".to_owned(), vec![self.vocabulary]));
+        }
+        if self.architecture == "phimoe" {
+            let bias = |l| (format!("blk.{l}.attn_output.bias"), vec![self.hidden]);
+            all.extend((0..self.layers).map(bias));
         }
         if self.is(&["starcoder2", "gptneox", "phi2", "jais2"]) || self.is(&GPT2) {
             for l in 0..self.layers {
@@ -297,7 +301,7 @@ impl Tiny {
         }
         // Of GLM 4, some models have them.
         if self.architecture.starts_with("qwen2")
-            || self.is(&["seed_oss", "glm4", "starcoder2", "stablelm", "phi2", "jais2"])
+            || self.is(&["phimoe", "seed_oss", "glm4", "starcoder2", "stablelm", "phi2", "jais2"])
             || self.architecture == "glm4moe" && !self.plain
         {
             for l in 0..self.layers {

@@ -96,6 +96,7 @@ impl Tiny {
                 "mistral4" | "gpt-oss" | "dots1" | "minimax-m2" | "qwen3next" | "deepseek" | "llama4" => {
                     Some((6, 3))
                 }
+                "phimoe" => Some((6, 2)),
                 name => name.ends_with("moe").then_some((6, 3)),
             },
             experts_scale: 1.5,
@@ -166,6 +167,7 @@ impl Tiny {
             ("apertus", None),
             ("exaone-moe", None),
             ("afmoe", Some(QuantFormat::Q8_0)),
+            ("phimoe", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -349,7 +351,8 @@ impl Tiny {
     fn layer_norms(&self) -> (bool, bool) {
         let biased =
             self.is(&["orion", "starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"])
-                || self.is(&GPT2);
+                || self.is(&GPT2)
+                || self.architecture == "phimoe";
         (biased || self.is(&["cohere2", "command-r", "modern-bert", "olmo"]), biased)
     }
 

@@ -23,9 +23,10 @@ pub fn has_residual_norms(architecture: &str) -> bool {
 
 /// Whether norms are layer norms, and whether those of decoders have biases.
 pub fn layer_norms(architecture: &str) -> (bool, bool) {
-    let biased = ["orion", "starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
-        .contains(&architecture)
-        || has_positions(architecture);
+    let biased =
+        ["phimoe", "orion", "starcoder2", "stablelm", "gptneox", "falcon", "nemotron", "phi2", "jais2"]
+            .contains(&architecture)
+            || has_positions(architecture);
     let others = ["cohere2", "command-r", "modern-bert", "olmo"].contains(&architecture);
     (biased || others || has_residual_norms(architecture), biased)
 }
@@ -149,7 +150,7 @@ impl Draft {
         own("context_length", Value::U32(128));
         own("embedding_length", Value::U32(32));
         // Of some mixtures here, experts are as wide as that.
-        let wide = ["granitemoe", "olmoe", "hunyuan-moe"].contains(&architecture);
+        let wide = ["granitemoe", "olmoe", "hunyuan-moe", "phimoe"].contains(&architecture);
         own("attention.head_count", Value::U32(4));
         let lfm2 = is_lfm2(architecture);
         let (kv_heads, head_dim) = kv_heads(architecture);
@@ -175,6 +176,7 @@ impl Draft {
             "gemma-embedding",
             "gemma4",
             "phi3",
+            "phimoe",
             "gpt-oss",
             "exaone4",
             "exaone-moe",
@@ -435,7 +437,10 @@ impl Draft {
                 own("ffn_up.bias", &[64], T::BF16);
                 own("ffn_down.bias", &[32], T::F32);
             }
-            if is(&["gpt-oss", "seed_oss", "starcoder2", "phi2", "jais2"])
+            if architecture == "phimoe" {
+                own("attn_output.bias", &[32], T::F32);
+            }
+            if is(&["gpt-oss", "seed_oss", "starcoder2", "phi2", "jais2", "phimoe"])
                 || architecture.starts_with("qwen2")
             {
                 own("attn_q.bias", &[64], T::F32);
@@ -481,7 +486,7 @@ impl Draft {
         if biases {
             d.tensor("output_norm.bias", &[32], T::F32);
         }
-        if architecture == "phi2" {
+        if is(&["phi2", "phimoe"]) {
             d.tensor("output.bias", &[24], T::F16);
         }
         if !architecture.starts_with("gemma") && !modern {

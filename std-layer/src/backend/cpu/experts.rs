@@ -148,8 +148,18 @@ struct Segment {
     rows: Range<usize>,
 }
 
-/// In place of the score of an expert that cannot be taken any more. Scores are 0 or more, or no numbers.
-const TAKEN: f32 = -1.0;
+/// In place of the score of an expert that cannot be taken any more. Scores are finite, or no numbers.
+const TAKEN: f32 = f32::NEG_INFINITY;
+
+/// How near the largest product others are that are scored with it, of the larger one of both magnitudes.
+const NEAR: f32 = 0.02;
+
+/// The share of an expert with the largest product among those that are near it and left: see [`Scoring::SparseMixer`].
+fn share_of_near(products: &[f32], expert: usize) -> f32 {
+    let most = products[expert];
+    let near = products.iter().filter(|&&x| x != TAKEN && most - x <= NEAR * x.abs().max(most));
+    1.0 / near.map(|x| (x - most).exp()).sum::<f32>()
+}
 
 /// What decides whether an expert is taken. Negative infinity is below all numbers.
 fn merit(scores: &[f32], bias: Option<&[f32]>, expert: usize) -> f32 {
@@ -358,6 +368,12 @@ impl Mixture {
         match scoring {
             Scoring::Softmax => k.softmax_inplace(scores)?,
             Scoring::Sigmoid => scores.iter_mut().for_each(|x| *x = sigmoid(*x)),
+            // What is not a number is below all that is, and far from it.
+            Scoring::SparseMixer => {
+                let number =
+                    |x: &mut f32| if x.is_nan() { *x = f32::MIN } else { *x = x.clamp(f32::MIN, f32::MAX) };
+                scores.iter_mut().for_each(number);
+            }
         }
         if let Some(groups) = groups {
             keep_groups(scores, bias, groups);
@@ -366,7 +382,10 @@ impl Mixture {
             let left = (0..scores.len()).filter(|&expert| scores[expert] != TAKEN);
             // There are at least as many experts as are used.
             let expert = largest(left, |expert| merit(scores, bias, expert)).unwrap_or(0);
-            *factor = scores[expert];
+            *factor = match scoring {
+                Scoring::SparseMixer => share_of_near(scores, expert),
+                _ => scores[expert],
+            };
             *chosen = expert as u32;
             scores[expert] = TAKEN;
         }

@@ -23,6 +23,14 @@ impl Source<'_> {
             Mixture::Always | Mixture::Shared | Mixture::DeepSeek(_) => "moe_intermediate_size",
             Mixture::Wide | Mixture::Biased | Mixture::Scaling => "intermediate_size",
         };
+        if architecture == Architecture::PhiMoe {
+            // How near a product must be to the largest one, in which two experts are taken.
+            for (key, usual) in [("router_jitter_noise", 0.01), ("num_experts_per_tok", 2.0)] {
+                if let Some(other) = Self::number(self.json, key)?.filter(|&other| other != usual) {
+                    return Err(format!("{key} is {other}: only {usual} is supported with phimoe"));
+                }
+            }
+        }
         let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
         self.set("expert_feed_forward_length", Value::U32(size))?;
         if matches!(kind, Mixture::Biased | Mixture::Scaling) {

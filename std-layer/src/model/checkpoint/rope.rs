@@ -157,7 +157,7 @@ impl Source<'_> {
                 return Ok(vec![(names::ROPE_FACTORS.gguf, divisors)]);
             }
             // The first checkpoints called it so.
-            Some("longrope" | "su") => return self.longrope(&parameters, context),
+            Some("longrope" | "su") => return self.longrope(architecture, &parameters, context),
             _ => {
                 return Err(format!(
                     "rope_type is {kind}: only default, linear, yarn, llama3 and longrope are supported"
@@ -169,20 +169,28 @@ impl Source<'_> {
 
     /// LongRoPE: divisors for short texts and for long ones. Sines and cosines have a factor that depends on how much longer texts may be than those of the
     /// first training.
-    fn longrope(&mut self, parameters: &Json, context: f64) -> Result<Divisors, String> {
+    fn longrope(
+        &mut self,
+        architecture: Architecture,
+        parameters: &Json,
+        context: f64,
+    ) -> Result<Divisors, String> {
         const ORIGINAL: &str = "original_max_position_embeddings";
         let said = [parameters, self.json].into_iter().find(|of| of.get(ORIGINAL).is_some());
         let original = said.map_or(Ok(context), |of| Self::positive(of, ORIGINAL))?;
-        for key in ["short_mscale", "long_mscale"] {
-            if let Some(found) = Self::number(parameters, key)? {
-                return Err(format!("{key} is {found}: longrope with it is not supported"));
-            }
+        // Phi's mixtures say the factor themselves.
+        let [short, long] = ["short_mscale", "long_mscale"].map(|key| Self::number(parameters, key));
+        let (short, long) = (short?, long?);
+        if short != long || short.is_some() && architecture != Architecture::PhiMoe {
+            return Err(format!(
+                "short_mscale is {short:?}, and long_mscale {long:?}: longrope with them is supported with phimoe alone, if they are equal"
+            ));
         }
         let longer = match said {
             Some(_) => context / original,
             None => Self::number(parameters, "factor")?.unwrap_or(1.0),
         };
-        let attention = match Self::number(parameters, "attention_factor")? {
+        let attention = match Self::number(parameters, "attention_factor")?.or(short) {
             Some(factor) => factor,
             None if longer > 1.0 => (1.0 + longer.ln() / original.ln()).sqrt(),
             None => 1.0,

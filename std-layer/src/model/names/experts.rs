@@ -9,9 +9,9 @@ fn of_shared(c: &Config) -> usize {
 fn of_experts(c: &Config, dims: impl Fn(&Experts) -> Vec<usize>) -> Vec<usize> {
     c.experts.as_ref().map(dims).unwrap_or_default()
 }
-/// Mixtures of the architecture `llama`, whose checkpoints have names of their own.
+/// Mixtures of the architecture `llama` and those of Phi, whose checkpoints have names of their own.
 fn is_mixtral(c: &Config) -> bool {
-    is_mixture(c) && c.architecture == Architecture::Llama
+    is_mixture(c) && matches!(c.architecture, Architecture::Llama | Architecture::PhiMoe)
 }
 fn has_biases(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.biases)
