@@ -413,6 +413,7 @@ TESTS = {
     # Layers without attention, without a network and without either, heads of keys and networks that differ.
     "tiny-deci": dict(architecture="deci", layers=6, factors=True, uneven=([2, 4, 0, 0, 1, 0], [128, 64, 192, 0, 0, 96])),
     "tiny-deci-heads": dict(architecture="deci", uneven=([4, 1, 2], [128, 128, 128])),
+    "tiny-minicpm3": dict(architecture="minicpm3", tied=True, longrope=True, latent=(48, 32, 32, 16, 16)),
     "tiny-phimoe": dict(
         architecture="phimoe",
         experts=(8, 2, 128),
@@ -444,7 +445,7 @@ GPT2 = ("gpt2", "starcoder")
 # Linear attention in most layers, gates of softmax attention in the others.
 HYBRID = ("qwen35", "qwen35moe", "qwen3next")
 # Latent attention.
-LATENT = ("deepseek2", "mistral4")
+LATENT = ("deepseek2", "mistral4", "minicpm3")
 # Norms of queries and of keys that are of all heads together.
 WHOLE_NORMS = ("olmo2", "olmoe", "minimax-m2")
 # Beside experts a network that every token goes through.
@@ -583,11 +584,14 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if latent:
         query_rank, rank, plain, rotated, own_values = latent
         kv_heads, head_dim, values = 1, rank + rotated, rank
+        if architecture == "minicpm3":
+            kv_heads, head_dim = heads, plain + rotated
         if query_rank:
             m.key("attention.q_lora_rank", query_rank)
         m.key("attention.kv_lora_rank", rank)
-        m.key("attention.key_length_mla", plain + rotated)
-        m.key("attention.value_length_mla", own_values)
+        if architecture != "minicpm3":
+            m.key("attention.key_length_mla", plain + rotated)
+            m.key("attention.value_length_mla", own_values)
     m.file.add_name("random weights")
     m.key("block_count", layers)
     m.key("context_length", 2048)
@@ -602,7 +606,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if not local and architecture != "mamba2":
         m.key("attention.head_count_kv", uneven[0] if uneven else kv_heads if attention is None or architecture == "falcon-h1" else [kv_heads if i in attention else 0 for i in range(layers)])
     m.key("attention.key_length", head_dim)
-    m.key("attention.value_length", values)
+    if architecture != "minicpm3":
+        m.key("attention.value_length", values)
     m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS and architecture != 'phimoe' else 'rms_'}epsilon", 1e-5)
     m.key("rope.freq_base", 10000.0 if architecture in ("llama", "arcee") else 1000000.0)
     m.key("rope.dimension_count", rotated)
@@ -837,6 +842,9 @@ def latent_attention(m, kind, i, width, heads, query_rank, rank, plain, rotated,
     for role, rows, cols in inputs:
         m.matrix(f"{layer}{role}.weight", rows, cols, kind(f"attn_{role}", i))
     m.vector(layer + "kv_a_norm.weight", rank, 1)
+    if m.architecture == "minicpm3":
+        m.matrix(layer + "kv_b.weight", heads * (plain + values), rank, kind("attn_kv_b", i))
+        return
     for role, rows, cols in (("k_b", rank, plain), ("v_b", values, rank)):
         m.matrix(f"{layer}{role}.weight", rows, cols, kind(f"attn_{role}", i), heads)
 
@@ -988,7 +996,7 @@ def main():
     # As llama.cpp expects it.
     each = a.architecture == "command-r" and a.layers >= 64
     dense = 4 * a.dim if a.architecture == "gemma-embedding" else None
-    latent = (a.dim // 4, 512, 128, 64, 128) if a.architecture in LATENT else None
+    latent = (a.dim // 4, 256, 64, 32, 64) if a.architecture == "minicpm3" else (a.dim // 4, 512, 128, 64, 128) if a.architecture in LATENT else None
     write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, dense=dense, uneven=uneven, keys=keys)
 
 

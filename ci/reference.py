@@ -78,7 +78,7 @@ ENCODERS = ("gemma-embedding", "modern-bert")
 # Attention and the feed-forward network take the same numbers.
 PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
-LATENT = ("deepseek2", "mistral4")
+LATENT = ("deepseek2", "mistral4", "minicpm3")
 # Activations of networks without a gate.
 UNGATED = {"starcoder2": gelu, "phi2": gelu, "gpt2": gelu, "starcoder": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "jais2": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
@@ -119,6 +119,10 @@ class Model:
             self.parallel = "blk.0.ffn_norm.weight" not in self.tensors
         self.scale = self.get("attention.scale", 0) or (1.0 if self.architecture == "gemma4" else self.head_dim**-0.5)
         self.window = self.get("attention.sliding_window", 0)
+        if self.architecture == "minicpm3":
+            # What files do not say.
+            usual = {"embedding_scale": 12.0, "residual_scale": 1.4 / self.layers**0.5, "logit_scale": self.hidden / 256}
+            self.meta = {f"minicpm3.{key}": value for key, value in usual.items()} | self.meta
         self.residual_scale = self.get("residual_scale", 1.0)
 
     def get(self, key, default=None):
@@ -161,7 +165,7 @@ class Model:
             return f, 1.0
         factors = self.weight("rope_freqs.weight")
         if factors is None:
-            long = positions > self.get("rope.scaling.original_context_length", 0)
+            long = positions > (self.get("rope.scaling.original_context_length", 0) or self.get("context_length", 0))
             factors = self.weight(f"rope_factors_{'long' if long else 'short'}.weight")
         if factors is not None:
             f = f / factors
@@ -346,17 +350,23 @@ class Model:
             return self.weight(f"blk.{layer}.attn_{role}.weight")
 
         n, rank, rotated = len(x), self.get("attention.kv_lora_rank"), self.get("rope.dimension_count")
-        dim = self.get("attention.key_length_mla")
+        # Norms of MiniCPM 3 that are not of the residual stream have another epsilon, which no file says.
+        dim, eps = self.get("attention.key_length_mla"), self.eps
+        if self.architecture == "minicpm3":
+            dim, eps = self.get("attention.key_length"), 1e-6
         if weight("q_a") is None:
             q = x @ weight("q").T
         else:
-            q = norm(x @ weight("q_a").T, weight("q_a_norm"), self.eps) @ weight("q_b").T
+            q = norm(x @ weight("q_a").T, weight("q_a_norm"), eps) @ weight("q_b").T
         q = q.reshape(n, self.heads, dim).astype(np.float64)
         cached = x @ weight("kv_a_mqa").T
-        row = norm(cached[:, :rank], weight("kv_a_norm"), self.eps).astype(np.float64)
+        row = norm(cached[:, :rank], weight("kv_a_norm"), eps).astype(np.float64)
         # A head's matrix of keys is stored transposed.
-        k = np.einsum("jr,hrd->jhd", row, weight("k_b"))
-        v = np.einsum("jr,hdr->jhd", row, weight("v_b"))
+        if weight("kv_b") is None:
+            k = np.einsum("jr,hrd->jhd", row, weight("k_b"))
+            v = np.einsum("jr,hdr->jhd", row, weight("v_b"))
+        else:
+            k, v = np.split((row @ weight("kv_b").T.astype(np.float64)).reshape(n, self.heads, -1), [dim - rotated], -1)
         turned = np.repeat(self.rotate(cached[:, None, rank:], False), self.heads, axis=1)
         k = np.concatenate([k, turned], -1)
         q[..., -rotated:] = self.rotate(q[..., -rotated:], False)

@@ -124,6 +124,8 @@ fn all() -> Vec<Tiny> {
         Tiny::new("olmoe", None),
         Tiny::new("deepseek2", None),
         Tiny::youtu(),
+        Tiny::new("minicpm3", None),
+        Tiny::new("phimoe", None),
         Tiny::new("mistral4", None),
         Tiny::new("qwen3next", None),
         Tiny::new("qwen35moe", None),

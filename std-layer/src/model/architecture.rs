@@ -88,6 +88,8 @@ pub enum Architecture {
     Mistral4,
     /// MiniCPM 1, 2 and 4.
     MiniCpm,
+    /// MiniCPM 3.
+    MiniCpm3,
     /// GLM 4 from 2024.
     ChatGlm,
     /// GLM 4 and Z1 from 2025.

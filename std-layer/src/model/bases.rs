@@ -3,7 +3,7 @@
 use gllm_kernels_core::RopePairing;
 
 use super::architecture::{Architecture, Gate, Scoring};
-use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows, Without};
+use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Scales, Window, Windows, Without};
 
 pub(super) const HALVES: Pairs =
     Pairs { gguf: RopePairing::HalfSplit, checkpoint: RopePairing::HalfSplit, part: None };
@@ -69,6 +69,16 @@ pub(super) const DECODER: Family = Family {
     norms_lack_one: false,
 };
 pub(super) const LLAMA: Family = Family { pairs: Some(REORDERED), ..DECODER };
+/// Factors of MiniCPM, of models whose files do not have them.
+pub(super) const MINICPM: Scales = |layers, width| [12.0, 1.4 / layers.sqrt(), width / 256.0];
+pub(super) const MINICPM3: Family = Family {
+    architecture: Architecture::MiniCpm3,
+    gguf: "minicpm3",
+    checkpoints: &["minicpm3"],
+    scales: Some(MINICPM),
+    latent: true,
+    ..DECODER
+};
 pub(super) const GRANITE: Family = Family {
     architecture: Architecture::Granite,
     gguf: "granite",

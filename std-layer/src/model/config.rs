@@ -312,7 +312,7 @@ pub struct Config {
     pub embedding_norm: bool,
     /// The epsilon that norms add to the mean of squares.
     pub norm_eps: f32,
-    /// That of norms within recurrent layers, which are not of the residual stream; the square of their weights, if states are not [normed](super::LinearAttention::normed).
+    /// That of norms within recurrent layers and of those of latent attention, which are not of the residual stream; the square of their weights, if states are not [normed](super::LinearAttention::normed).
     pub state_eps: f32,
     /// Factor of embeddings; usually 1.
     pub embedding_scale: f32,
@@ -370,6 +370,8 @@ pub struct Config {
     pub recurrence: Option<Recurrence>,
     /// What attention is if it is latent.
     pub latent_attention: Option<LatentAttention>,
+    /// Whether files have the matrices of keys and values of latent attention in one.
+    pub(super) latent_both: bool,
     /// Whether each query head has a sink.
     pub attention_sinks: bool,
     /// Whether GGUF files name the norm in front of the feed-forward network by what is before it: `post_attention_norm`.

@@ -3,7 +3,7 @@
 use super::architecture::{Architecture, Gate, Scoring};
 use super::bases::{
     three_of_four, BIASED, COHERE, DECODER, DEEPSEEK2, ENCODER, GEMMA, GEMMA3, GLM, GPT2, GRANITE, HALVES,
-    HUNYUAN, LAYER_NORMS, LFM2, LLAMA, NEIGHBOURS, NEMOTRON_H, QWEN2, QWEN3, QWEN3_NEXT,
+    HUNYUAN, LAYER_NORMS, LFM2, LLAMA, MINICPM, MINICPM3, NEIGHBOURS, NEMOTRON_H, QWEN2, QWEN3, QWEN3_NEXT,
 };
 use super::family::{Family, LocalRotation, Mixture, Pairs, Recurrent, Window, Windows, Without};
 
@@ -32,7 +32,7 @@ impl Architecture {
 }
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 77] = [
+static FAMILIES: [Family; 78] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family {
         architecture: Architecture::Llama4,
@@ -309,9 +309,10 @@ static FAMILIES: [Family; 77] = [
         architecture: Architecture::MiniCpm,
         gguf: "minicpm",
         checkpoints: &["minicpm"],
-        scales: Some(|layers, width| [12.0, 1.4 / layers.sqrt(), width / 256.0]),
+        scales: Some(MINICPM),
         ..LLAMA
     },
+    MINICPM3,
     Family {
         architecture: Architecture::ChatGlm,
         gguf: "chatglm",

@@ -46,6 +46,11 @@ impl Metadata<'_> {
                 (heads, self.kv_heads(family, heads, layers)?)
             }
         };
+        let latent = self.latent_attention((family, files), heads)?;
+        if let Some(of) = latent.filter(|_| files.named(&names::LATENT_BOTH).is_some()) {
+            let kv = KvHeads { count: 1, dim: of.cached() };
+            return Ok(Heads { count: heads, kv, local: None, with_keys, latent, uneven });
+        }
         let dim = match self.size(".attention.key_length")? {
             Some(dim) => dim,
             None if hidden % heads == 0 => hidden / heads,
@@ -54,7 +59,6 @@ impl Metadata<'_> {
             }
         };
         let kv = KvHeads { count, dim };
-        let latent = self.latent_attention((family, files), heads)?;
         let value = if latent.is_some() { ".attention.key_length" } else { ".attention.value_length" };
         self.check_heads(heads, kv, [".attention.key_length", value])?;
         if !family.local_heads {

@@ -487,6 +487,8 @@ impl Config {
 
         let state_eps = match recurrence {
             Some(Recurrence::Linear(of)) if !of.normed => UNNORMED * UNNORMED,
+            // What the code of MiniCPM 3 has there, which no file says.
+            _ if architecture == Architecture::MiniCpm3 => 1e-6,
             _ => norm_eps as f32,
         };
         let [embedding_scale, logit_scale, norm_eps] = meta.scales(family, [layers, hidden], norm_eps)?;
@@ -573,6 +575,7 @@ impl Config {
             gates_apart: family.gates_apart,
             recurrence,
             latent_attention,
+            latent_both: latent_attention.is_some() && has(&names::LATENT_BOTH),
             attention_sinks: family.attention_sinks,
             ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,

@@ -10,6 +10,7 @@
 mod anew;
 mod architecture;
 mod bases;
+mod both;
 mod checkpoint;
 mod config;
 mod decoder;

@@ -4,7 +4,7 @@ use super::family::Family;
 use super::keys::{Metadata, LARGEST};
 use super::source::{bad_tensor, Files};
 use super::weights::LatentWeights;
-use super::{names, Config, LatentAttention, ModelError};
+use super::{names, Architecture, Config, LatentAttention, ModelError};
 use gllm_kernels_core::RopeScaling;
 
 impl Metadata<'_> {
@@ -20,7 +20,9 @@ impl Metadata<'_> {
         if !family.latent {
             return Ok(None);
         }
-        if let (Some(both), None) = (files.named(&names::LATENT_BOTH), files.named(&names::LATENT_KEYS)) {
+        let both = files.named(&names::LATENT_BOTH);
+        let in_one = both.filter(|_| family.architecture == Architecture::MiniCpm3);
+        if let (Some(both), None, None) = (both, in_one, files.named(&names::LATENT_KEYS)) {
             let problem = format!(
                 "has the matrices of keys and of values in one, as files of before 2025 do: {} and {} are needed, which a new conversion gives",
                 names::LATENT_KEYS.gguf,
@@ -31,6 +33,9 @@ impl Metadata<'_> {
         self.refuse(".attn_logit_softcapping", "absent: scores of latent attention have no cap", |v| {
             v.as_f64() != Some(0.0)
         })?;
+        if let Some(both) = in_one {
+            return self.latent_in_one((both.name(), both.rows()), heads).map(Some);
+        }
         let rank = self.needed_size(RANK)?;
         let rotated = self.needed_size(".rope.dimension_count")?;
         let (query, values) = (self.needed_size(KEY)?, self.needed_size(VALUE)?);
@@ -61,6 +66,45 @@ impl Metadata<'_> {
         let once = files.named(&names::Q).is_some();
         let query_rank = self.size(".attention.q_lora_rank")?.filter(|_| !once);
         Ok(Some(LatentAttention { query_rank, rank, plain: query - rotated, rotated, values }))
+    }
+
+    /// Latent attention where files have the matrices of keys and values in one, of so many rows: then keys of other files are not there, and that of the length of keys is about those
+    /// of queries.
+    fn latent_in_one(
+        &self,
+        (name, rows): (&str, Option<u64>),
+        heads: usize,
+    ) -> Result<LatentAttention, ModelError> {
+        const KEY: &str = ".attention.key_length";
+        const RANK: &str = ".attention.kv_lora_rank";
+        let (rank, rotated) = (self.needed_size(RANK)?, self.needed_size(".rope.dimension_count")?);
+        let query = self.needed_size(KEY)?;
+        let plain = query.checked_sub(rotated).filter(|&plain| plain > 0);
+        let Some(plain) = plain else {
+            return self.unfit(KEY, query, format!("above the {rotated} elements that are rotated"));
+        };
+        let most = LARGEST / heads as u64;
+        let cached = rank + rotated;
+        if cached as u64 > most || query as u64 > most || !cached.is_multiple_of(2) {
+            return self.unfit(
+                RANK,
+                rank,
+                format!("even with {rotated}, and at most {LARGEST} / {heads} heads"),
+            );
+        }
+        let all = rows.unwrap_or(0);
+        let values = (all / heads as u64).checked_sub(plain as u64).filter(|&values| values > 0);
+        match values.filter(|_| all.is_multiple_of(heads as u64) && all <= LARGEST) {
+            Some(values) => {
+                let query_rank = self.size(".attention.q_lora_rank")?;
+                Ok(LatentAttention { query_rank, rank, plain, rotated, values: values as usize })
+            }
+            None => {
+                let problem =
+                    format!("has {all} rows: {heads} heads have more than {plain} each, and all as many");
+                Err(bad_tensor(name, problem))
+            }
+        }
     }
 
     /// The factor of sines and cosines of latent attention, and that of its scores. Of texts that YaRN makes longer, scores have the factor `(m ln(factor) + 1)^2`,

@@ -515,6 +515,7 @@ impl<'a> Model<'a> {
         files.check()?;
         let config = Config::read(&files)?;
         files.join_gates(&config)?;
+        files.part_keys_and_values(&config)?;
         let model = Self { files, config };
         // What is missing or wrong is said now.
         model.weights()?;

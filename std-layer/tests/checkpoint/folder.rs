@@ -300,7 +300,7 @@ impl Dense {
                 all.extend(gpt_oss::experts(layer.experts.as_ref().unwrap(), &at("mlp")));
             } else if let Some(experts) = &layer.experts {
                 let (block, names) = match tiny.architecture {
-                    "llama" => ("block_sparse_moe", ["w1", "w3", "w2"]),
+                    "llama" | "phimoe" => ("block_sparse_moe", ["w1", "w3", "w2"]),
                     _ => ("mlp", ["gate_proj", "up_proj", "down_proj"]),
                 };
                 let router = experts.router;
@@ -523,6 +523,11 @@ pub fn config(tiny: &Tiny) -> String {
             format!(r#","attn_output_gate":true,{kinds},{sizes}"#)
         }
         "deepseek2" | "mistral4" => latent::own_keys(tiny),
+        // Of 3 layers and 64 elements.
+        "minicpm3" => {
+            latent::own_keys(tiny) + r#","scale_emb":6,"scale_depth":0.4330127018922193,"dim_model_base":16"#
+        }
+        "phimoe" => r#","lm_head_bias":true,"attention_bias":true,"router_jitter_noise":0.01"#.to_owned(),
         "glm4" | "glm4moe" if !tiny.plain => r#","partial_rotary_factor":0.5"#.to_owned(),
         "exaone4" | "olmo2" => format!(
             r#","sliding_window":{window},"layer_types":["sliding_attention","full_attention","sliding_attention"]"#

@@ -18,11 +18,13 @@ impl Tiny {
         };
         set("general.architecture", Value::String(self.architecture));
         let head_dim = self.queries_and_keys(1).0 / self.heads;
+        // Keys of MiniCPM 3 are about queries, and it has no other.
+        let in_one = self.architecture == "minicpm3";
         for (key, value) in [
             ("block_count", self.layers),
             ("embedding_length", self.hidden),
             ("attention.head_count", self.heads),
-            ("attention.key_length", head_dim),
+            ("attention.key_length", if in_one { PLAIN + ROTATED } else { head_dim }),
             ("attention.value_length", if self.is_latent() { RANK } else { head_dim }),
             ("context_length", 4096),
             ("vocab_size", self.vocabulary),
@@ -144,6 +146,7 @@ impl Tiny {
                 ("attention.scale", 0.3),
                 ("logit_scale", 4.0),
             ],
+            "minicpm3" => &[("embedding_scale", 6.0), ("residual_scale", 0.25), ("logit_scale", 4.0)],
             "cohere2" | "command-r" => &[("logit_scale", 0.5)],
             _ => &[],
         };

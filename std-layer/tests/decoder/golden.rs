@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 97] = [
+const SMALL: [&str; 98] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -104,6 +104,7 @@ const SMALL: [&str; 97] = [
     "falcon-h1-normed",
     "mamba2",
     "phimoe",
+    "minicpm3",
     "deci",
     "deci-heads",
 ];

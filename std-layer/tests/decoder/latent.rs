@@ -27,7 +27,7 @@ impl Latent {
         let heads: Vec<_> = w.keys.iter().zip(&w.values).map(|(k, v)| [rows(k), rows(v)]).collect();
         Some(Self {
             of,
-            eps: config.norm_eps,
+            eps: config.state_eps,
             scale: config.attention_scale.into(),
             temperature: config.temperature,
             query: rows(&weights.q),

@@ -77,8 +77,12 @@ impl Tiny {
                 let queries = self.heads * (PLAIN + ROTATED);
                 add("attn_kv_a_mqa", &[self.hidden, RANK + ROTATED]);
                 add("attn_kv_a_norm", &[RANK]);
-                add("attn_k_b", &[PLAIN, RANK, self.heads]);
-                add("attn_v_b", &[RANK, VALUES, self.heads]);
+                if self.architecture == "minicpm3" {
+                    add("attn_kv_b", &[RANK, self.heads * (PLAIN + VALUES)]);
+                } else {
+                    add("attn_k_b", &[PLAIN, RANK, self.heads]);
+                    add("attn_v_b", &[RANK, VALUES, self.heads]);
+                }
                 if self.architecture == "mistral4" {
                     add("attn_q", &[self.hidden, queries]);
                 } else {

@@ -29,7 +29,7 @@ const ROTATED: usize = 16;
 const VALUES: usize = 24;
 /// Numbers between the two matrices that texts are multiplied with, in the model that has them.
 const DENSE: usize = 48;
-const LATENT: [&str; 2] = ["deepseek2", "mistral4"];
+const LATENT: [&str; 3] = ["deepseek2", "mistral4", "minicpm3"];
 /// Architectures with embeddings of positions.
 const GPT2: [&str; 2] = ["gpt2", "starcoder"];
 /// Elements of a head of values of a state space, whose other sizes are these.
@@ -226,12 +226,16 @@ impl Tiny {
         Self { counted: 1, ..Self::new("deepseek2", None) }
     }
 
-    /// Models with latent attention: with one product of queries and with two, and without experts.
+    /// Models with latent attention: with one product of queries and with two, and without experts, with factors, too, and matrices of keys and values in one.
     pub fn latent() -> impl Iterator<Item = Self> {
         [("deepseek2", None), ("mistral4", Some(QuantFormat::Q8_0)), ("deepseek2", Some(QuantFormat::F16))]
             .map(|(name, format)| Self::new(name, format))
             .into_iter()
-            .chain([Self::youtu()])
+            .chain([
+                Self::youtu(),
+                Self::new("minicpm3", None),
+                Self::new("minicpm3", Some(QuantFormat::Q8_0)),
+            ])
     }
 
     /// Youtu, which files call DeepSeek: no layer has experts.
@@ -301,7 +305,7 @@ impl Tiny {
 
     /// Whether its experts are of DeepSeek's kind: the first layer has none, and there is a network beside them, but in LFM2.
     fn deepseek(&self) -> bool {
-        self.is_latent()
+        self.is_latent() && self.architecture != "minicpm3"
             || self.is(&[
                 "afmoe",
                 "exaone-moe",

@@ -75,7 +75,7 @@ pub fn has_whole_norms(architecture: &str) -> bool {
 
 /// Whether its experts are of DeepSeek's kind. The first layer of drafts has none, and beside those of the others is a network, but in LFM2.
 pub fn is_deepseek(architecture: &str) -> bool {
-    is_latent(architecture)
+    is_latent(architecture) && architecture != "minicpm3"
         || [
             "afmoe",
             "exaone-moe",
@@ -92,7 +92,7 @@ pub fn is_deepseek(architecture: &str) -> bool {
 
 /// Whether attention is latent. Of Mistral 4 drafts have one product of queries, of others two.
 pub fn is_latent(architecture: &str) -> bool {
-    ["deepseek2", "mistral4"].contains(&architecture)
+    ["deepseek2", "mistral4", "minicpm3"].contains(&architecture)
 }
 
 /// Numbers of heads of keys, and elements of a head of keys: as files have them.
@@ -154,12 +154,13 @@ impl Draft {
         own("attention.head_count", Value::U32(4));
         let lfm2 = is_lfm2(architecture);
         let (kv_heads, head_dim) = kv_heads(architecture);
-        own("attention.key_length", Value::U32(head_dim));
+        // Of MiniCPM 3, it is about queries.
+        own("attention.key_length", Value::U32(if architecture == "minicpm3" { 16 } else { head_dim }));
         own("attention.value_length", Value::U32(if is_latent(architecture) { 32 } else { 16 }));
         if is_latent(architecture) {
             let sizes = [("kv_lora_rank", 32), ("key_length_mla", 16), ("value_length_mla", 8)];
             sizes.iter().for_each(|(key, n)| own(&format!("attention.{key}"), Value::U32(*n)));
-            if architecture == "deepseek2" {
+            if architecture != "mistral4" {
                 own("attention.q_lora_rank", Value::U32(24));
             }
             own("rope.dimension_count", Value::U32(8));
@@ -315,8 +316,12 @@ impl Draft {
             } else if is_latent(architecture) {
                 own("attn_kv_a_mqa.weight", &[32, 40], T::F16);
                 own("attn_kv_a_norm.weight", &[32], T::F32);
-                own("attn_k_b.weight", &[8, 32, 4], T::F32);
-                own("attn_v_b.weight", &[32, 8, 4], T::Q8_0);
+                if architecture == "minicpm3" {
+                    own("attn_kv_b.weight", &[32, 64], T::Q8_0);
+                } else {
+                    own("attn_k_b.weight", &[8, 32, 4], T::F32);
+                    own("attn_v_b.weight", &[32, 8, 4], T::Q8_0);
+                }
                 if architecture == "mistral4" {
                     own("attn_q.weight", &[32, 64], T::F32);
                 } else {
@@ -493,48 +498,6 @@ impl Draft {
             d.tensor("output.weight", &[32, 24], T::Q8_0);
         }
         d
-    }
-
-    /// All that an encoder has beside its table of tokens.
-    fn encoder(&mut self, architecture: &str, layers: u32) {
-        use GgmlType as T;
-        let (bert, nomic) = (architecture == "bert", architecture == "nomic-bert");
-        self.set(&format!("{architecture}.attention.causal"), Value::Bool(false));
-        self.set("tokenizer.ggml.token_type_count", Value::U32(2));
-        self.tensor("token_types.weight", &[32, 2], T::F32);
-        if bert {
-            self.tensor("position_embd.weight", &[32, 128], T::F16);
-        }
-        self.tensor("token_embd_norm.weight", &[32], T::F32);
-        self.tensor("token_embd_norm.bias", &[32], T::F32);
-        for i in 0..layers {
-            let mut own = |name: &str, dims: &[u64], of| {
-                self.tensor(&format!("blk.{i}.{name}"), dims, of);
-            };
-            if nomic {
-                own("attn_qkv.weight", &[32, 128], T::Q8_0);
-            } else {
-                for (name, n, of) in [("q", 64, T::F32), ("k", 32, T::F16), ("v", 32, T::BF16)] {
-                    own(&format!("attn_{name}.weight"), &[32, n], of);
-                    own(&format!("attn_{name}.bias"), &[n], T::F32);
-                }
-                own("attn_output.bias", &[32], T::F16);
-                own("ffn_down.bias", &[32], T::F32);
-            }
-            own("attn_output.weight", &[64, 32], T::Q4_0);
-            if nomic {
-                own("ffn_gate.weight", &[32, 64], T::Q5_0);
-            }
-            own("ffn_up.weight", &[32, if bert || nomic { 64 } else { 128 }], T::Q4_1);
-            if bert {
-                own("ffn_up.bias", &[64], T::BF16);
-            }
-            own("ffn_down.weight", &[64, 32], T::Q8_0);
-            for norm in ["attn_output_norm", "layer_output_norm"] {
-                own(&format!("{norm}.weight"), &[32], T::F32);
-                own(&format!("{norm}.bias"), &[32], T::F32);
-            }
-        }
     }
 
     /// Tensors without metadata.

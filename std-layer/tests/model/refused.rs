@@ -185,7 +185,8 @@ const SIZES: [&str; 9] = [
 fn is_unread(name: &str, key: &str) -> bool {
     let of_layers =
         key.starts_with("attention.") && !key.ends_with("epsilon") || key == "feed_forward_length";
-    name == "mamba2" && of_layers
+    let of_values = ["attention.value_length", "attention.head_count_kv"].contains(&key);
+    name == "mamba2" && of_layers || name == "minicpm3" && of_values
 }
 
 #[test]

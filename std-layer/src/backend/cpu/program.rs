@@ -104,7 +104,9 @@ impl Work for Program {
                 Operation::HeadProducts(products) => products.run(k, chunk, memory),
                 Operation::Prepare { of, shape, angles } => {
                     let weights = &*self.weights;
-                    let (angles, eps) = (&self.angles[*angles], weights.config.norm_eps);
+                    let latent = weights.config.latent_attention.is_some();
+                    let eps = if latent { weights.config.state_eps } else { weights.config.norm_eps };
+                    let angles = &self.angles[*angles];
                     let rope = (*shape, angles, eps);
                     self.attention.prepare(of, self.blocks[chunk], weights, rope)
                 }

@@ -402,7 +402,7 @@ impl Step for Recorder<'_> {
 
     fn norm_queries(&mut self, layer: usize) -> Result<(), BackendError> {
         let config = &self.weights.config;
-        let (weight, eps) = (self.norm_weight(NormWeight::Queries(layer))?, config.norm_eps);
+        let (weight, eps) = (self.norm_weight(NormWeight::Queries(layer))?, config.state_eps);
         let norm = Some(NormOf { kind: Norm::Rms, weight, bias: None, eps });
         let (x, to) = (self.slots[&Slot::Heads], self.slots[&Slot::QueryRow]);
         self.push_rows("norm", RowWork::Norm { add: None, x, norm, stays: false, to }, Slot::QueryRow);

@@ -24,7 +24,7 @@ impl<'a> Lowering<'a> {
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
         let (weights, m, cols) = (self.weights, self.m, wanted.cols);
-        let (width, eps) = (Slot::Heads.width_in(&weights.config, layer), weights.config.norm_eps);
+        let (width, eps) = (Slot::Heads.width_in(&weights.config, layer), weights.config.state_eps);
         let weight = weights.tensors.norm(NormWeight::Queries(layer))?.view();
         self.size(Place::NormedHeads, m * cols, 4);
         let uses = [(Place::Heads, Access::Read), (Place::NormedHeads, Access::Write), inputs, half];
@@ -69,7 +69,7 @@ impl<'a> Lowering<'a> {
                 each: false,
                 kind: Norm::Rms,
                 behind: false,
-                eps: config.norm_eps,
+                eps: config.state_eps,
                 bound: None,
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,

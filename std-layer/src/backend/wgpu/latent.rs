@@ -29,7 +29,7 @@ impl<'a> Recorder<'a> {
             part: 0,
             logits: NO_LOGITS,
             buffers: &[(0, &heads), (1, weight)],
-            constants: (2, &[stride, config.norm_eps.to_bits(), rank, 0]),
+            constants: (2, &[stride, config.state_eps.to_bits(), rank, 0]),
             groups: [1, self.rows, 1],
         })
     }
@@ -51,7 +51,7 @@ impl<'a> Recorder<'a> {
             stride,
             (Slot::Heads.width(config) - config.head_dim) as u32,
             queries_stride,
-            config.norm_eps.to_bits(),
+            config.state_eps.to_bits(),
             arena.runs_at() as u32,
             arena.table_at(group) as u32,
             arena.table_len as u32,

@@ -192,7 +192,7 @@ impl Source<'_> {
         if architecture == Architecture::Afmoe && self.flag("mup_enabled")? != Some(true) {
             return self.set("embedding_scale", Value::F32(1.0));
         }
-        if architecture != Architecture::MiniCpm {
+        if !matches!(architecture, Architecture::MiniCpm | Architecture::MiniCpm3) {
             return Ok(());
         }
         Self::positive(self.json, "scale_emb")?;

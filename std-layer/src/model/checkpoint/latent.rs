@@ -13,7 +13,16 @@ impl Source<'_> {
         if !architecture.family().latent {
             return Ok(Layout::Usual);
         }
-        let needed = |key: &str| self.size(key)?.ok_or_else(|| format!("{key} is missing"));
+        let needed = |key: &str| match (self.size(key)?, architecture, key) {
+            (Some(size), ..) => Ok(size),
+            // As long as heads would be if they were a part of the model's width.
+            (None, Architecture::MiniCpm3, "v_head_dim") => {
+                let heads = self.size("num_attention_heads")?.unwrap_or(0);
+                let width = self.size("hidden_size")?.and_then(|width| width.checked_div(heads));
+                width.ok_or_else(|| format!("{key} is missing"))
+            }
+            _ => Err(format!("{key} is missing")),
+        };
         let [heads, plain, rotated, values, rank] =
             ["num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank"]
                 .map(needed);

@@ -25,7 +25,7 @@ pub(in crate::model) static GLOBAL: [Name; 19] = [
     DENSE[1],
 ];
 /// Everything that a layer has.
-pub(in crate::model) static LAYER: [Name; 77] = [
+pub(in crate::model) static LAYER: [Name; 78] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -50,6 +50,7 @@ pub(in crate::model) static LAYER: [Name; 77] = [
     LATENT_NORM,
     LATENT_KEYS,
     LATENT_VALUES,
+    LATENT_BOTH,
     LINEAR_QKV,
     LINEAR_GATES,
     LINEAR_DECAYS[0],

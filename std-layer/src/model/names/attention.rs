@@ -79,10 +79,12 @@ pub(in crate::model) const LATENT_VALUES: Name =
         of_latent(c, |l| vec![l.rank, l.values, c.heads])
     })
     .if_so(is_latent);
-/// Both in one, which no model here has.
+/// Both in one, as GGUF files of MiniCPM 3 have them: of each head those of keys, then those of values.
 pub(in crate::model) const LATENT_BOTH: Name =
-    name("blk.{}.attn_kv_b.weight", "model.layers.{}.self_attn.kv_b_proj.weight", |_| vec![])
-        .if_so(|_| false);
+    name("blk.{}.attn_kv_b.weight", "model.layers.{}.self_attn.kv_b_proj.weight", |c| {
+        of_latent(c, |l| vec![l.rank, c.heads * (l.plain + l.values)])
+    })
+    .if_so(|c| c.latent_both);
 /// Of the gated delta rule: queries, keys and values in one matrix.
 pub(in crate::model) const LINEAR_QKV: Name =
     name("blk.{}.attn_qkv.weight", "model.layers.{}.linear_attn.in_proj_qkv.weight", |c| {
