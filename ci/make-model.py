@@ -425,6 +425,22 @@ TESTS = {
     "tiny-falcon-h1-normed": dict(architecture="falcon-h1", layers=2, attention=(), space=(2, 8, 64, 16)),
     # A state space alone.
     "tiny-mamba2": dict(architecture="mamba2", layers=4, attention=(), space=(2, 8, 32, 16)),
+    # Several residual streams; few gates of some layers count, and two layers have no keys of their own.
+    "tiny-gemma3n": dict(
+        architecture="gemma3n",
+        layers=6,
+        head_dim=32,
+        tied=True,
+        kv_heads=1,
+        per_layer=(32, 2),
+        streams=(4, 16),
+        keys={
+            "attention.sliding_window": 8,
+            "attention.sliding_window_pattern": 3,
+            "activation_sparsity_scale": [1.6448536, 0.5, -np.inf, 1.0, -0.25, -np.inf],
+            "altup.num_inputs": 4,
+        },
+    ),
 }
 # Encoders: one of each kind, with all that files of it may have.
 ENCODERS = {
@@ -444,6 +460,8 @@ SELECTION = {"glm4moe": 0.2, "afmoe": 0.2, "exaone-moe": 0.2, "bailingmoe2": 0.2
 GPT2 = ("gpt2", "starcoder")
 # Linear attention in most layers, gates of softmax attention in the others.
 HYBRID = ("qwen35", "qwen35moe", "qwen3next")
+# Scores are not scaled.
+UNSCALED = ("gemma3n", "gemma4")
 # Latent attention.
 LATENT = ("deepseek2", "mistral4", "minicpm3")
 # Norms of queries and of keys that are of all heads together.
@@ -465,6 +483,7 @@ KEYS = {
     "cohere2": {"attention.sliding_window": 4096, "logit_scale": 0.25},
     "afmoe": {"attention.sliding_window": 2048, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_norm": True},
     "exaone-moe": {"attention.sliding_window": 128, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2},
+    "gemma3n": {"attention.sliding_window": 512},
     "gemma4": {"attention.sliding_window": 1024, "final_logit_softcapping": 30.0},
     "nemotron_h_moe": {"expert_shared_count": 1, "expert_shared_feed_forward_length": 512, "expert_weights_norm": True, "expert_weights_scale": 2.5},
     "deepseek2": {
@@ -568,7 +587,7 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, plain=False, normed=True, uneven=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, linear=None, each=False, two_norms=False, local=None, per_layer=None, attention=None, latent=None, space=None, pattern=None, dense=None, plain=False, normed=True, uneven=None, streams=None, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
     ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
     texts and for long ones. `linear`: heads of keys and of values of layers with linear attention, and the elements of each. `each`: norms of heads that have weights of their own. `two_norms`: attention and the network, which take the same, have a norm each. `local`: of Gemma 4,
@@ -578,7 +597,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     head's query that are not rotated, of those that are, and of its result.
     `space`: of layers that are a state space, where others have attention: heads of keys and of values, and the elements of each. `pattern`: of each layer whether it
     is a state space (M), attention (*) or a network (F), where it is one of them alone. `dense`: numbers between the two matrices that an embedding is multiplied with. `normed`: whether state spaces have norms. `uneven`: of each layer heads of keys and numbers between the halves of the network, where 0 is none. `plain`: whether there are
-    no biases and norms of queries and keys, which others of the architecture have."""
+    no biases and norms of queries and keys, which others of the architecture have. `streams`: how many residual streams there are, and the rank of two matrices beside attention."""
     m = Writer(path, architecture, seed)
     rotated, values = int(part * head_dim), head_dim
     if latent:
@@ -711,7 +730,9 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         inputs = [("attn_q", queries * (2 if architecture in HYBRID else 1), width), ("attn_k", keys, width), ("attn_v", keys, width)]
         if architecture == "afmoe":
             inputs.append(("attn_gate", queries, width))
-        if i >= layers - shared:
+        # Files of Gemma 3n have keys that nobody uses.
+        without_keys = i >= layers - shared and not streams
+        if without_keys:
             inputs = inputs[:1]
         elif local and not is_local and not per_layer:
             inputs.pop()
@@ -722,19 +743,19 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             biased = not plain and architecture in ("qwen", "qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "glm4moe") or architecture == "stablelm" and not each
             if architecture in ("phimoe", "gpt-oss", "starcoder2", "gptneox", "phi2", "jais2") + GPT2 or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma-embedding", "gemma4", "exaone4", "exaone-moe", "afmoe", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "gemma3n", "gemma-embedding", "gemma4", "exaone4", "exaone-moe", "afmoe", "glm4moe", "bailingmoe2", "dots1", "hunyuan-dense", "hunyuan-moe", "lfm2", "lfm2moe", "apertus") + WHOLE_NORMS + HYBRID and not is_linear and not convolves and not plain:
             whole = architecture in WHOLE_NORMS
-            # Of Gemma 4 they contain the scale of scores.
-            mean = own_dim**-0.5 if local else 1
+            # Where scores are not scaled, they contain that.
+            mean = own_dim**-0.5 if architecture in UNSCALED else 1
             m.vector(layer + "attn_q_norm.weight", queries if whole else own_dim, mean, 0.1 * mean)
-            if i < layers - shared:
+            if not without_keys:
                 m.vector(layer + "attn_k_norm.weight", keys if whole else own_dim, 1)
         if each:
             m.vector(layer + "attn_q_norm.weight", (heads, head_dim), 1)
             m.vector(layer + "attn_k_norm.weight", (kv_heads, head_dim), 1)
         if local:
             m.vector(layer + "layer_output_scale.weight", 1, 0.7)
-        if architecture in ("gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2", "afmoe"):
+        if architecture in ("gemma2", "gemma3", "gemma3n", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2", "afmoe"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
@@ -791,6 +812,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             m.matrix(layer + "inp_gate.weight", size, width, kind("inp_gate", i))
             m.matrix(layer + "proj.weight", width, size, kind("proj", i))
             m.vector(layer + "post_norm.weight", width, 1)
+        if streams:
+            of_streams(m, kind, i, width, *streams)
         if i >= layers - told.get("nextn_predict_layers", 0):
             m.matrix(layer + "nextn.eh_proj.weight", width, 2 * width, kind("nextn.eh_proj", i))
             for name in ("enorm", "hnorm", "shared_head_norm"):
@@ -807,6 +830,9 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.matrix("per_layer_token_embd.weight", vocabulary, size * layers, kind("token_embd", 0))
         m.matrix("per_layer_model_proj.weight", size * layers, width, kind("per_layer_model_proj", 0))
         m.vector("per_layer_proj_norm.weight", size, 1)
+    if streams:
+        m.matrix("altup_proj.weight", width, width, kind("altup_proj", 0), streams[0] - 1)
+        m.matrix("altup_unembd_proj.weight", width, width, kind("altup_unembd_proj", 0), streams[0] - 1)
     if labels:
         m.matrix("cls.output.weight", len(labels), width, Type.F16)
     elif not tied:
@@ -814,6 +840,19 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     if architecture in ("phi2", "phimoe"):
         m.vector("output.bias", vocabulary, 0, 0.3)
     m.finish()
+
+
+def of_streams(m, kind, i, width, count, rank):
+    """What a layer has for several residual streams. Numbers of the router are about as large as 1, and so are the factors that they give, all together."""
+    layer = f"blk.{i}."
+    m.file.add_tensor(layer + "altup_router.weight", (m.random.standard_normal((count, width)) * width**0.5).astype(np.float32))
+    m.vector(layer + "altup_router_norm.weight", width, 1)
+    m.vector(layer + "altup_predict_coef.weight", (count * count, count), 0, 0.5 / count)
+    m.vector(layer + "altup_correct_coef.weight", (count, count), 0, 1 / count)
+    m.vector(layer + "altup_correct_scale.weight", width, 1)
+    m.matrix(layer + "laurel_l.weight", rank, width, kind("laurel_l", i))
+    m.matrix(layer + "laurel_r.weight", width, rank, kind("laurel_r", i))
+    m.vector(layer + "laurel_post_norm.weight", width, 1)
 
 
 def linear_attention(m, kind, i, width, key_heads, value_heads, size):
@@ -996,8 +1035,10 @@ def main():
     # As llama.cpp expects it.
     each = a.architecture == "command-r" and a.layers >= 64
     dense = 4 * a.dim if a.architecture == "gemma-embedding" else None
+    # The last part of the layers has no keys of its own.
+    per_layer, streams = ((256, a.layers * 3 // 7), (4, 64)) if a.architecture == "gemma3n" else (None, None)
     latent = (a.dim // 4, 256, 64, 32, 64) if a.architecture == "minicpm3" else (a.dim // 4, 512, 128, 64, 128) if a.architecture in LATENT else None
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, dense=dense, uneven=uneven, keys=keys)
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, linear=linear, each=each, local=local, attention=attention, latent=latent, space=space, pattern=pattern, dense=dense, uneven=uneven, per_layer=per_layer, streams=streams, keys=keys)
 
 
 main()

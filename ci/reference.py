@@ -72,13 +72,15 @@ NEIGHBOURS = ("llama", "deci", "mistral3", "smollm3", "granite", "granitemoe", "
 # softmax, 2 is sigmoid.
 DEEPSEEK = {"glm4moe": 2, "afmoe": 2, "exaone-moe": 2, "lfm2moe": 2, "nemotron_h_moe": 2, "ernie4_5-moe": 1, "bailingmoe2": 2, "dots1": 2, "bailingmoe": 1, "deepseek": 1, "minimax-m2": 2, "deepseek2": 1, "mistral4": 1, "llama4": 2}
 # Of so many layers the last one sees all positions, and the others those of a window.
-PERIODS = {"gemma4": 6, "gemma3": 6, "gemma-embedding": 6, "modern-bert": 3, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "exaone-moe": 4, "afmoe": 4, "olmo2": 4, "cohere2": 4}
+PERIODS = {"gemma3n": 5, "gemma4": 6, "gemma3": 6, "gemma-embedding": 6, "modern-bert": 3, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "exaone-moe": 4, "afmoe": 4, "olmo2": 4, "cohere2": 4}
 # Encoders with norms in front of attention and networks, as decoders have them. Windows are half as long on each side.
 ENCODERS = ("gemma-embedding", "modern-bert")
 # Attention and the feed-forward network take the same numbers.
 PARALLEL = ("cohere2", "command-r", "gptneox", "falcon", "phi2")
 # Keys and values of all heads are products of one row.
 LATENT = ("deepseek2", "mistral4", "minicpm3")
+# Scores are not scaled, and values are normed.
+UNSCALED = ("gemma3n", "gemma4")
 # Activations of networks without a gate.
 UNGATED = {"starcoder2": gelu, "phi2": gelu, "gpt2": gelu, "starcoder": gelu, "gptneox": gelu_erf, "falcon": gelu_erf, "nemotron": relu_squared, "jais2": relu_squared, "arcee": relu_squared, "nemotron_h": relu_squared, "nemotron_h_moe": relu_squared}
 
@@ -117,7 +119,7 @@ class Model:
         self.parallel = self.architecture in PARALLEL and self.get("use_parallel_residual", True)
         if self.architecture == "stablelm":
             self.parallel = "blk.0.ffn_norm.weight" not in self.tensors
-        self.scale = self.get("attention.scale", 0) or (1.0 if self.architecture == "gemma4" else self.head_dim**-0.5)
+        self.scale = self.get("attention.scale", 0) or (1.0 if self.architecture in UNSCALED else self.head_dim**-0.5)
         self.window = self.get("attention.sliding_window", 0)
         if self.architecture == "minicpm3":
             # What files do not say.
@@ -155,7 +157,7 @@ class Model:
     def frequencies(self, local, positions):
         """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
         dims = self.get("rope.dimension_count", self.head_dim)
-        local = local and self.architecture in ("gemma3", "gemma4", "olmo2") + ENCODERS  # The others rotate alike in all layers.
+        local = local and self.architecture in ("gemma3", "gemma3n", "gemma4", "olmo2") + ENCODERS  # The others rotate alike in all layers.
         base = self.get("rope.freq_base", 10000.0)
         if local:
             dims, base = self.get("rope.dimension_count_swa", dims), self.get("rope.freq_base_swa", 10000.0 if self.gemma or self.architecture in ENCODERS else base)
@@ -462,7 +464,7 @@ class Model:
             k = linear("attn_k", kv_heads)
             # What becomes keys may be values, too.
             v = k if part("attn_v", "weight") is None else linear("attn_v", kv_heads)
-            v = (norm(v, 1, self.eps) if self.architecture == "gemma4" else v).astype(np.float64)
+            v = (norm(v, 1, self.eps) if self.architecture in UNSCALED else v).astype(np.float64)
             self.keys_and_values[layer] = k, v = turned(k, "attn_k_norm"), v
         else:
             # Those of the last layer that has some, and the same window.
@@ -499,6 +501,8 @@ class Model:
             return self.weight(f"blk.{layer}.ffn_{role}.weight")
 
         def gated(gate, up):
+            if self.architecture == "gemma3n":
+                gate = self.sparse(gate, layer)
             if self.gpt_oss:
                 return clamped_swiglu(gate, up)
             if self.architecture == "modern-bert" and self.get("hidden_activation") != "silu":
@@ -594,6 +598,8 @@ class Model:
             products = (x @ self.weight("per_layer_model_proj.weight").T / np.float32(self.hidden**0.5)).reshape(shape)
             own = self.weight("per_layer_token_embd.weight")[np.asarray(tokens)].reshape(shape) * np.float32(per_layer**0.5)
             inputs = (self.normed(products, "per_layer_proj_norm") + own) / np.float32(2**0.5)
+        if self.architecture == "gemma3n":
+            return self.normed(self.joined(x.astype(np.float64), inputs), "output_norm")
         for layer in range(self.layers):
 
             def normed(y, role):
@@ -627,10 +633,55 @@ class Model:
             x = x if scale is None else x * scale
         return self.normed(x, "token_embd_norm" if self.architecture.startswith("lfm2") else "output_norm")
 
+    def sparse(self, gates, layer):
+        """Of Gemma 3n, gates of the first layers count where they are so many standard deviations above their mean."""
+        usual = [1.6448536] * 10 + [-np.inf] * self.layers
+        least = self.get("activation_sparsity_scale", usual)[layer]
+        if least == -np.inf:
+            return gates
+        gates = gates.astype(np.float64)
+        cut = gates.mean(-1, keepdims=True) + least * gates.std(-1, keepdims=True)
+        return np.maximum(gates - cut, 0).astype(np.float32)
+
+    def joined(self, x, inputs):
+        """The residual stream of Gemma 3n: layers compute the first of several streams, predict all of them, and correct the others."""
+
+        def length(y):
+            return np.sqrt((y * y).mean(-1, keepdims=True))
+
+        def as_long_as(x, y):
+            return y * length(x) / np.maximum(length(y), np.sqrt(1e-5))
+
+        streams = np.stack([x] + [as_long_as(x, x @ w.T) for w in self.weight("altup_proj.weight")])
+        count = len(streams)
+        for layer in range(self.layers):
+
+            def weight(role):
+                return self.weight(f"blk.{layer}.{role}.weight")
+
+            def normed(y, role):
+                return self.normed(y, f"blk.{layer}.{role}").astype(np.float64)
+
+            def numbers(y):
+                return np.tanh(normed(y, "altup_router_norm") / self.hidden @ weight("altup_router").T)
+
+            factors = (numbers(streams[0]) @ weight("altup_predict_coef").T).reshape(-1, count, count)
+            predicted = streams + np.einsum("tij,jtd->itd", factors, streams)
+            h = normed(predicted[0], "attn_norm")
+            y = predicted[0] + normed(self.attention(h.astype(np.float32), layer), "post_attention_norm")
+            y = (y + h + normed(h @ weight("laurel_l").T @ weight("laurel_r").T, "laurel_post_norm")) / np.sqrt(2)
+            y = y + normed(self.feed_forward(normed(y, "ffn_norm").astype(np.float32), layer, y), "post_ffw_norm")
+            factors = 1 + numbers(y) @ weight("altup_correct_coef").T
+            streams = predicted + factors.T[..., None] * (y - predicted[0])
+            e = gelu((streams[0] * weight("altup_correct_scale")) @ weight("inp_gate").T) * inputs[:, layer]
+            streams[1:] += normed(e @ weight("proj").T, "post_norm")
+        others = [as_long_as(streams[0], y @ w.T) for y, w in zip(streams[1:], self.weight("altup_unembd_proj.weight"))]
+        return np.mean([streams[0], *others], 0)
+
     def logits(self, tokens):
         scale, bias = self.get("logit_scale", 1.0), self.weight("output.bias")
         y = (self.rows(tokens) @ self.output().T + (0 if bias is None else bias)) * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
-        return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
+        return softcap(y, self.get("final_logit_softcapping", 30.0 if self.architecture == "gemma3n" else 0)).astype("<f4")
 
     def output(self):
         """The last matrix: a row for each token, or, of models that rank texts, for each label."""

@@ -10,6 +10,8 @@ mod exact;
 mod factors;
 #[path = "checkpoint/folder.rs"]
 mod folder;
+#[path = "checkpoint/gemma3n.rs"]
+mod gemma3n;
 #[path = "checkpoint/gemma4.rs"]
 mod gemma4;
 #[path = "checkpoint/gpt_oss.rs"]
@@ -107,6 +109,7 @@ fn all() -> Vec<Tiny> {
         "olmo",
         "apertus",
         "mistral3",
+        "gemma3n",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [

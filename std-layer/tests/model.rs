@@ -16,6 +16,8 @@ mod memory;
 mod positions;
 #[path = "model/refused.rs"]
 mod refused;
+#[path = "model/streams.rs"]
+mod streams;
 
 use std::io::Write;
 use std::path::Path;
@@ -114,9 +116,10 @@ fn every_architecture_has_its_configuration() {
         };
         assert_eq!(all, networks.into_iter().enumerate().map(has).collect::<Vec<_>>());
         let gemma4 = name == "gemma4";
-        assert_eq!((c.architecture, c.attention_scale), (architecture, if gemma4 { 1.0 } else { 0.25 }));
+        let (gemma3n, unscaled) = (name == "gemma3n", is(&["gemma3n", "gemma4"]));
+        assert_eq!((c.architecture, c.attention_scale), (architecture, if unscaled { 1.0 } else { 0.25 }));
         let local_heads = gemma4.then_some(KvHeads { count: 4, dim: 8 });
-        assert_eq!((c.local_heads, c.value_norm, c.values_are_keys), (local_heads, gemma4, gemma4));
+        assert_eq!((c.local_heads, c.value_norm, c.values_are_keys), (local_heads, unscaled, gemma4));
         if name.starts_with("minicpm") {
             // Where files do not say them, factors follow from 7 layers and a width of 32.
             let [added, logits] = [1.4f64 / 7f64.sqrt(), 256.0 / 32.0];
@@ -125,14 +128,14 @@ fn every_architecture_has_its_configuration() {
         } else {
             assert_eq!(c.norm_eps, 1e-5);
         }
-        assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
+        assert_eq!((c.attention_softcap, c.logit_softcap), (None, gemma3n.then_some(30.0)));
         let gemma = name.starts_with("gemma");
         if !name.starts_with("minicpm") {
             assert_eq!(c.embedding_scale, if gemma || name == "afmoe" { 32f32.sqrt() } else { 1.0 });
             assert_eq!(c.logit_scale, 1.0);
         }
         let gate = match name {
-            "gemma" | "gemma2" | "gemma3" | "gemma-embedding" | "gemma4" => Gate::GeluTanh,
+            "gemma" | "gemma2" | "gemma3" | "gemma3n" | "gemma-embedding" | "gemma4" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
             "starcoder2" | "phi2" | "gpt2" | "starcoder" => Gate::GeluTanh,
             "bert" | "jina-bert-v2" | "modern-bert" | "gptneox" | "falcon" => Gate::Gelu,
@@ -173,9 +176,18 @@ fn every_architecture_has_its_configuration() {
             || lfm2
             || llama4
             || is(&["apertus", "gemma3", "gemma-embedding", "gemma4", "exaone4", "bailingmoe2", "dots1"])
-            || is(&["hunyuan-dense", "hunyuan-moe", "exaone-moe", "afmoe"]);
-        let post_norms =
-            is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2", "afmoe"]);
+            || is(&["hunyuan-dense", "hunyuan-moe", "exaone-moe", "afmoe", "gemma3n"]);
+        let post_norms = is(&[
+            "gemma2",
+            "gemma3",
+            "gemma3n",
+            "gemma-embedding",
+            "gemma4",
+            "glm4",
+            "exaone4",
+            "olmo2",
+            "afmoe",
+        ]);
         assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
         assert_eq!(c.qk_norm_whole, has_whole_norms(name));
         let behind = name.starts_with("hunyuan") || llama4;
@@ -248,6 +260,12 @@ fn every_architecture_has_its_configuration() {
             let local = Layer { window: Some(8), rope: 1, ..global };
             assert_eq!(c.layer, [local, local, local, local, local, global, local]);
             assert_eq!(windows(&c), [Some(8), None]);
+        } else if gemma3n {
+            // Where files do not say it, 5 % of the gates of the first layers count.
+            assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
+            let global = Layer { sparsity: Some(1.644_853_6), ..Layer::default() };
+            let local = Layer { window: Some(8), rope: 1, ..global };
+            assert_eq!(c.layer, [local, local, local, local, global, local, local]);
         } else if gemma4 {
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 8, ..rope(1e4) }]);
             let global = Layer { scale: Some(1.0), ..Layer::default() };

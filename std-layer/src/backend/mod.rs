@@ -31,7 +31,7 @@ pub use cuda::{Amd, RocmBackend};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaBackend, CudaKvCache, CudaLogits, CudaWeights, GpuBackend, Nvidia, Platform};
 pub use error::BackendError;
-pub use step::{Linear, NormWeight, Slot, Step};
+pub use step::{Linear, NormWeight, Slot, Step, StreamOperation};
 
 use crate::model::{
     CacheError, Config, Group, HostWeights, KvHeads, Pages, Pooling, Sampling, SequenceId, Tree,

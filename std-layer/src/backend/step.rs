@@ -36,6 +36,14 @@ pub enum Slot {
     PerLayerGates,
     /// What they give.
     PerLayerActivated,
+    /// The residual streams but the first, one behind the other; of that, what a layer predicted; and what is made of the others where all are joined.
+    Streams,
+    /// What a layer predicted of the first residual stream.
+    Predicted,
+    /// Products of the other streams where all become one.
+    Merged,
+    /// Between the two matrices of low rank beside attention.
+    LowRank,
     /// What the network beside experts that have norms of their own gives, normed.
     Aside,
     /// What such experts give.
@@ -46,7 +54,7 @@ pub enum Slot {
 
 impl Slot {
     /// Every slot.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::Hidden,
         Self::Normed,
         Self::Heads,
@@ -62,6 +70,10 @@ impl Slot {
         Self::PerLayerProducts,
         Self::PerLayerGates,
         Self::PerLayerActivated,
+        Self::Streams,
+        Self::Predicted,
+        Self::Merged,
+        Self::LowRank,
         Self::Aside,
         Self::Given,
         Self::Logits,
@@ -116,6 +128,9 @@ impl Slot {
             Self::Activated => between,
             Self::PerLayer | Self::PerLayerProducts => config.per_layer.unwrap_or(0) * config.layers,
             Self::PerLayerGates | Self::PerLayerActivated => config.per_layer.unwrap_or(0),
+            Self::Streams | Self::Merged => config.hidden * config.streams.map_or(0, |of| of.others()),
+            Self::Predicted => config.streams.map_or(0, |_| config.hidden),
+            Self::LowRank => config.streams.map_or(0, |of| of.rank),
             Self::Aside | Self::Given if config.experts.is_some_and(|experts| experts.normed) => {
                 config.hidden
             }
@@ -142,6 +157,8 @@ pub enum NormWeight {
     PostFfn(usize),
     /// Behind what a layer makes of its embedding.
     PostPerLayer(usize),
+    /// Behind the matrices of low rank beside a layer's attention.
+    PostLowRank(usize),
     /// In front of a layer's router, where experts have norms of their own.
     Router(usize),
     /// In front of such experts.
@@ -173,6 +190,12 @@ pub enum Linear {
     PerLayerGate(usize),
     /// What the layer makes of it.
     PerLayerOutput(usize),
+    /// The residual streams but the first, in front of the first layer.
+    Streams,
+    /// The first matrix of low rank beside a layer's attention.
+    LowRankDown(usize),
+    /// The second one.
+    LowRankUp(usize),
     /// Logits.
     Output,
 }
@@ -184,8 +207,10 @@ impl Linear {
             Self::Qkv(l) | Self::Queries(l) | Self::AttentionOutput(l) | Self::GateUp(l) | Self::Down(l) => {
                 Some(l)
             }
-            Self::PerLayerGate(l) | Self::PerLayerOutput(l) => Some(l),
-            Self::PerLayer | Self::Output => None,
+            Self::PerLayerGate(l) | Self::PerLayerOutput(l) | Self::LowRankDown(l) | Self::LowRankUp(l) => {
+                Some(l)
+            }
+            Self::PerLayer | Self::Streams | Self::Output => None,
         }
     }
 
@@ -200,9 +225,29 @@ impl Linear {
             Self::PerLayer => [Slot::Normed, Slot::PerLayerProducts],
             Self::PerLayerGate(_) => [Slot::Normed, Slot::PerLayerGates],
             Self::PerLayerOutput(_) => [Slot::PerLayerActivated, Slot::Delta],
+            Self::Streams => [Slot::Normed, Slot::Streams],
+            Self::LowRankDown(_) => [Slot::Normed, Slot::LowRank],
+            Self::LowRankUp(_) => [Slot::LowRank, Slot::Delta],
             Self::Output => [Slot::Normed, Slot::Logits],
         }
     }
+}
+
+/// An operation on several residual streams, of which `Hidden` is the first one. [`Streams`](crate::model::Streams) has the formulas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StreamOperation {
+    /// `Streams`: what its products are, each as long as `Hidden`.
+    Split,
+    /// `Hidden`, `Predicted` and `Streams`: what a layer predicts of all streams, the first of which is in both of the first two.
+    Predict(usize),
+    /// `Hidden = (Hidden + Normed) / sqrt(2) + norm(Delta)`, behind the matrices of low rank beside a layer's attention.
+    AddLowRank(usize),
+    /// `Hidden` and `Streams`: all streams, corrected by what `Predicted` lacks of `Hidden`; `Normed = scale * Hidden`. Nothing is left to [add](Step::add).
+    Correct(usize),
+    /// Adds `norm(Delta)`, which a layer made of its embeddings of tokens, to each of `Streams`.
+    AddToOthers(usize),
+    /// `Hidden`: the mean of it and of products of `Streams`, each with a matrix of its own, that are made as long as it.
+    Merge,
 }
 
 /// The operations of a step. Which rows there are, where they stand in their sequences and which of them need logits is known when a
@@ -233,7 +278,8 @@ pub trait Step {
     /// `Mixed`: attention of the queries in `Heads` to the cache, and to the sinks of the layer's heads, where the model has sinks; times the sigmoid of gates, where
     /// it has gates. Or [latent attention](LatentAttention) of `Absorbed`, or what [recurrent layers](Recurrence) have in its place, up to their output matrix, which changes the state in the cache.
     fn attend(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// `Activated = gated(first half of Gates, second half)`; without gates, `gated(Gates, 1)`. Of the layer's width, see [`Config::between`].
+    /// `Activated = gated(first half of Gates, second half)`; without gates, `gated(Gates, 1)`. Of the layer's width, see [`Config::between`]. If few gates count, the others are 0 first: see
+    /// [`Layer::sparsity`](crate::model::Layer::sparsity).
     fn glu(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// Which of a layer's experts rows go through, of `Normed`.
     fn route(&mut self, layer: usize) -> Result<(), Self::Error>;
@@ -249,7 +295,9 @@ pub trait Step {
     fn embed_per_layer(&mut self) -> Result<(), Self::Error>;
     /// `PerLayerActivated = gated(PerLayerGates, PerLayer)`, with what a layer has of the latter.
     fn gate_per_layer(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// From here on only rows whose logits are asked for, of `Hidden`, `Mixed` and `PerLayer`.
+    /// An operation on several residual streams.
+    fn streams(&mut self, operation: StreamOperation) -> Result<(), Self::Error>;
+    /// From here on only rows whose logits are asked for, of `Hidden`, `Mixed`, `PerLayer`, `Streams` and `Predicted`.
     fn last_rows(&mut self) -> Result<(), Self::Error>;
     /// Caps `Logits`, if the model does.
     fn cap_logits(&mut self) -> Result<(), Self::Error>;

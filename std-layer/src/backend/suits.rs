@@ -20,6 +20,7 @@ fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
     refuse([
         (mixed, "experts that are scored one after the other (Phi 3.5) on a GPU".to_owned()),
         (groups > 32, format!("{groups} groups of experts on a GPU: there may be 32")),
+        (config.streams.is_some(), "several residual streams on a GPU".to_owned()),
         (bounded, "bounds of queries and keys that are normed as a whole on a GPU".to_owned()),
     ])
 }

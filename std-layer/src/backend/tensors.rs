@@ -1,7 +1,9 @@
 //! A model's matrices and vectors on any device: in which order they come there, and how the operations of a step find theirs.
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{ExpertWeights, HostWeights, LayerInput, Matrix, Network, NormWeights, RecurrentWeights};
+use crate::model::{
+    ExpertWeights, HostWeights, LayerInput, LayerStreams, Matrix, Network, NormWeights, RecurrentWeights,
+};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -104,6 +106,26 @@ pub(super) struct Latent<V, H> {
     pub(super) values: H,
 }
 
+/// What a layer with several residual streams has beside matrices of products.
+#[derive(Debug)]
+pub(super) struct StreamVectors<V> {
+    pub(super) router: V,
+    pub(super) predict: V,
+    pub(super) correct: V,
+    pub(super) scale: V,
+}
+
+impl<V> StreamVectors<V> {
+    fn upload<'a>(to: &mut impl Upload<'a, Vector = V>, of: &LayerStreams<'a>) -> Result<Self, BackendError> {
+        Ok(Self {
+            router: to.vector(&of.router)?,
+            predict: to.vector(&of.predict)?,
+            correct: to.vector(&of.correct)?,
+            scale: to.vector(&of.scale)?,
+        })
+    }
+}
+
 /// A layer is asked for something that its kind does not have.
 fn other_kind(what: &str) -> BackendError {
     BackendError::Unsupported(format!("{what} in a layer that has none"))
@@ -134,6 +156,10 @@ struct Layer<P, V, E, H> {
     /// Gate and output of the layer's embeddings; without matrices if there are none.
     per_layer: [P; 2],
     post_per_layer: Option<Normed<V>>,
+    /// The two matrices beside attention; without matrices if there is one residual stream.
+    low_rank: [P; 2],
+    post_low_rank: Option<Normed<V>>,
+    streams: Option<StreamVectors<V>>,
     query_norm: Option<Normed<V>>,
     latent: Option<Latent<V, H>>,
     /// Of router, experts, the network beside them, and behind the experts, if these have norms of their own.
@@ -151,6 +177,9 @@ pub(super) struct Tensors<P, V, E, H> {
     /// What is added to the embeddings for each layer, and the weight of its norm.
     per_layer: P,
     per_layer_norm: Option<V>,
+    /// What makes residual streams, and what joins them.
+    split: P,
+    merge: Option<H>,
 }
 
 impl<P, V, E, H> Tensors<P, V, E, H> {
@@ -186,6 +215,11 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             let per_layer = [to.product(&gate)?, to.product(&out)?];
             let post = l.per_layer.as_ref().map(|of| &of.post_norm);
             let post_per_layer = Normed::upload(to, post, None)?;
+            let low_rank = l.streams.iter().flat_map(|of| of.low_rank).collect::<Vec<_>>();
+            let (first, second) = low_rank.split_at(low_rank.len() / 2);
+            let low_rank = [to.product(first)?, to.product(second)?];
+            let post_low_rank = Normed::upload(to, l.streams.as_ref().map(|of| &of.post_norm), None)?;
+            let streams = l.streams.as_ref().map(|of| StreamVectors::upload(to, of)).transpose()?;
             let latent = match &l.latent {
                 Some(latent) => Some(Latent {
                     norm: to.vector(&latent.norm)?,
@@ -232,6 +266,9 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
                 recurrent,
                 per_layer,
                 post_per_layer,
+                low_rank,
+                post_low_rank,
+                streams,
                 query_norm: Normed::upload(to, query_norm, None)?,
                 latent,
                 expert_norms,
@@ -245,7 +282,18 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
         let projection: Vec<_> = weights.per_layer.iter().map(|of| of.projection).collect();
         let per_layer = to.product(&projection)?;
         let per_layer_norm = weights.per_layer.as_ref().map(|of| to.vector(&of.norm)).transpose()?;
-        Ok(Self { layers, output, output_bias, output_norm, embedding_norm, per_layer, per_layer_norm })
+        let split: Vec<_> = weights.streams.iter().flat_map(|of| of.split.iter().copied()).collect();
+        Ok(Self {
+            layers,
+            output,
+            output_bias,
+            output_norm,
+            embedding_norm,
+            per_layer,
+            per_layer_norm,
+            split: to.product(&split)?,
+            merge: weights.streams.as_ref().map(|of| to.heads(&of.merge)).transpose()?,
+        })
     }
 
     /// The matrices of an operation.
@@ -259,6 +307,9 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             Linear::PerLayer => &self.per_layer,
             Linear::PerLayerGate(l) => &self.layers[l].per_layer[0],
             Linear::PerLayerOutput(l) => &self.layers[l].per_layer[1],
+            Linear::Streams => &self.split,
+            Linear::LowRankDown(l) => &self.layers[l].low_rank[0],
+            Linear::LowRankUp(l) => &self.layers[l].low_rank[1],
             Linear::Output => &self.output,
         }
     }
@@ -266,12 +317,13 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
     /// The matrices of all operations, without those of experts.
     pub(super) fn all_linear(&self) -> impl Iterator<Item = &P> {
         let of_layer = |l| {
-            let per_layer = [Linear::PerLayerGate(l), Linear::PerLayerOutput(l)];
+            let beside = [Linear::PerLayerGate(l), Linear::PerLayerOutput(l)];
+            let beside = beside.into_iter().chain([Linear::LowRankDown(l), Linear::LowRankUp(l)]);
             let of_attention = [Linear::Qkv(l), Linear::Queries(l), Linear::AttentionOutput(l)];
-            of_attention.into_iter().chain([Linear::GateUp(l), Linear::Down(l)]).chain(per_layer)
+            of_attention.into_iter().chain([Linear::GateUp(l), Linear::Down(l)]).chain(beside)
         };
-        let all = (0..self.layers.len()).flat_map(of_layer).chain([Linear::PerLayer, Linear::Output]);
-        all.map(|linear| self.linear(linear))
+        let of_model = [Linear::PerLayer, Linear::Streams, Linear::Output];
+        (0..self.layers.len()).flat_map(of_layer).chain(of_model).map(|linear| self.linear(linear))
     }
 
     /// The weight of a norm.
@@ -302,6 +354,7 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             NormWeight::Ffn(l) => &self.layers[l].ffn_norm,
             NormWeight::PostFfn(l) => &self.layers[l].post_ffn_norm,
             NormWeight::PostPerLayer(l) => &self.layers[l].post_per_layer,
+            NormWeight::PostLowRank(l) => &self.layers[l].post_low_rank,
             NormWeight::Output => &self.output_norm,
         };
         of.as_ref()
@@ -364,10 +417,26 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
         self.layers[layer].latent.as_ref()
     }
 
-    /// The matrices of all heads of all layers with latent attention.
+    /// What a layer has for several residual streams.
+    ///
+    /// # Errors
+    /// `Unsupported` if the model has one stream.
+    pub(super) fn streams(&self, layer: usize) -> Result<&StreamVectors<V>, BackendError> {
+        self.layers[layer].streams.as_ref().ok_or_else(|| other_kind("several residual streams"))
+    }
+
+    /// The matrices that streams are multiplied with where they are joined, one for each but the first.
+    ///
+    /// # Errors
+    /// `Unsupported` if the model has one stream.
+    pub(super) fn merge(&self) -> Result<&H, BackendError> {
+        self.merge.as_ref().ok_or_else(|| other_kind("several residual streams"))
+    }
+
+    /// The matrices of all heads of all layers with latent attention, and those that join residual streams.
     pub(super) fn all_heads(&self) -> impl Iterator<Item = &H> {
         let latent = self.layers.iter().filter_map(|layer| layer.latent.as_ref());
-        latent.flat_map(|latent| [&latent.keys, &latent.values])
+        latent.flat_map(|latent| [&latent.keys, &latent.values]).chain(&self.merge)
     }
 
     /// The sinks of a layer's heads.

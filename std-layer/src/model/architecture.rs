@@ -46,6 +46,8 @@ pub enum Architecture {
     Gemma3,
     /// EmbeddingGemma.
     GemmaEmbedding,
+    /// Texts alone of Gemma 3n.
+    Gemma3n,
     /// Gemma 4.
     Gemma4,
     /// Phi 3, 3.5 and 4, but for mixtures of experts.

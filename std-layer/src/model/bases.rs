@@ -64,6 +64,8 @@ pub(super) const DECODER: Family = Family {
     embedding_by_width: false,
     local_heads: false,
     uneven: false,
+    streams: false,
+    logit_softcap: None,
     unscaled_scores: false,
     scores_by_width: None,
     norms_lack_one: false,

@@ -10,6 +10,7 @@ use gllm_kernels_core::{KvHead, RopeFreqs, RopePairing, RopeScaling};
 use super::architecture::{Architecture, Gate, Scoring};
 use super::latent::LatentAttention;
 use super::recurrence::Recurrence;
+use super::streams::Streams;
 
 /// What norms compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -209,6 +210,9 @@ pub struct Layer {
     pub without_network: bool,
     /// Whether the attention of the next layer takes the same `x` as this one, without `a`. Then this one has no feed-forward network.
     pub joined: bool,
+    /// If few of its network's gates count: how many standard deviations above their mean they begin to. A gate `g` of a token is `max(g - mean - sparsity * deviation, 0)`
+    /// in front of the activation, with mean and standard deviation (`sqrt(mean((g - mean)^2))`) of all gates of the token.
+    pub sparsity: Option<f32>,
 }
 
 /// The configuration of a model. Sizes are counted in elements. None is zero, unless its documentation says so.
@@ -233,6 +237,8 @@ pub struct Layer {
 /// e       = (norm of each n elements(projection(x) / sqrt(hidden)) + sqrt(n) table[token]) / sqrt(2)      n elements for each layer
 /// x       = x + norm(output(gated(gate(x), e)))    with those of the layer, behind its feed-forward network and in front of the scale
 /// ```
+///
+/// Models with several residual streams do more in each layer: see [`Streams`].
 ///
 /// Layers that are `parallel` compute both results from the same `x`, each with a norm of its own unless `shared_norm`: `x = x + a + f` with
 /// `f = ffn(norm(x))`, `x` being what it is in front of attention.
@@ -318,6 +324,10 @@ pub struct Config {
     pub embedding_scale: f32,
     /// Elements of the embedding that each token has for each layer, if it has them.
     pub per_layer: Option<usize>,
+    /// How many tokens have such embeddings of their own: those behind them have the first token's.
+    pub per_layer_vocabulary: usize,
+    /// The residual streams, if there are several.
+    pub streams: Option<Streams>,
     /// Factor of logits; usually 1. [`HostWeights::output_norm`](super::HostWeights::output_norm) contains it.
     pub logit_scale: f32,
     /// Factor of the scores of attention; usually `1 / sqrt(head_dim)`, `head_dim` being [`LatentAttention::query`] where attention is latent.

@@ -1,7 +1,7 @@
 //! The operations of a step of a decoder or an encoder, in their order, for all models and all backends.
 
 use super::{Config, Pooling};
-use crate::backend::{Linear, NormWeight, Step};
+use crate::backend::{Linear, NormWeight, Step, StreamOperation};
 
 /// A step of a decoder model, operation by operation. See [`Config`] for the formulas.
 ///
@@ -43,8 +43,16 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         step.linear(Linear::PerLayer)?;
         step.embed_per_layer()?;
     }
+    if config.streams.is_some() {
+        step.pass()?;
+        step.linear(Linear::Streams)?;
+        step.streams(StreamOperation::Split)?;
+    }
     for layer in 0..config.layers {
         let last = layer + 1 == config.layers;
+        if config.streams.is_some() {
+            step.streams(StreamOperation::Predict(layer))?;
+        }
         if config.layer[layer].without_attention {
             if last && step.outputs() == 0 {
                 return Ok(());
@@ -80,6 +88,11 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         if ends {
             return Ok(());
         }
+        if config.streams.is_some() {
+            step.linear(Linear::LowRankDown(layer))?;
+            step.linear(Linear::LowRankUp(layer))?;
+            step.streams(StreamOperation::AddLowRank(layer))?;
+        }
         if last {
             step.last_rows()?;
         }
@@ -110,7 +123,10 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         }
         network(config, step, layer)?;
     }
-    Ok(())
+    match config.streams {
+        Some(_) => step.streams(StreamOperation::Merge),
+        None => Ok(()),
+    }
 }
 
 /// What products take.
@@ -160,10 +176,16 @@ fn network<S: Step>(config: &Config, step: &mut S, layer: usize) -> Result<(), S
     if config.per_layer.is_some() {
         step.add(post(config, NormWeight::PostFfn(layer)), 1.0)?;
         step.pass()?;
+        if config.streams.is_some() {
+            step.streams(StreamOperation::Correct(layer))?;
+        }
         step.linear(Linear::PerLayerGate(layer))?;
         step.gate_per_layer(layer)?;
         step.linear(Linear::PerLayerOutput(layer))?;
-        step.add(Some(NormWeight::PostPerLayer(layer)), scale)?;
+        match config.streams {
+            Some(_) => step.streams(StreamOperation::AddToOthers(layer))?,
+            None => step.add(Some(NormWeight::PostPerLayer(layer)), scale)?,
+        }
     } else {
         step.add(post(config, NormWeight::PostFfn(layer)), scale)?;
     }

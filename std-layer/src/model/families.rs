@@ -32,7 +32,7 @@ impl Architecture {
 }
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 78] = [
+static FAMILIES: [Family; 79] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family {
         architecture: Architecture::Llama4,
@@ -144,6 +144,26 @@ static FAMILIES: [Family; 78] = [
         encoder: true,
         scores_by_width: None,
         ..GEMMA3
+    },
+    Family {
+        architecture: Architecture::Gemma3n,
+        gguf: "gemma3n",
+        checkpoints: &["gemma3n_text"],
+        norms_lack_one: false,
+        windows: Windows::Periodic {
+            period: 5,
+            without: Without::Last,
+            usual: Window::Needed,
+            rotation: LocalRotation::Unscaled(Some(10_000.0)),
+        },
+        qk_norm: true,
+        value_norm: true,
+        local_heads: true,
+        streams: true,
+        unscaled_scores: true,
+        post_norms: true,
+        logit_softcap: Some(30.0),
+        ..GEMMA
     },
     Family {
         architecture: Architecture::Gemma4,

@@ -90,6 +90,10 @@ pub(super) struct Family {
     pub(super) local_heads: bool,
     /// Whether layers may differ in heads of keys and in networks, and lack either.
     pub(super) uneven: bool,
+    /// Whether there are several residual streams.
+    pub(super) streams: bool,
+    /// The cap of logits of models whose files do not say it.
+    pub(super) logit_softcap: Option<f64>,
     /// Whether scores are not scaled.
     pub(super) unscaled_scores: bool,
     /// The number of layers of a model whose scores are scaled by the width of the model instead of that of a head, which no key says.

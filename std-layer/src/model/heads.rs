@@ -145,7 +145,7 @@ impl Metadata<'_> {
         if !family.local_heads {
             return Ok(false);
         }
-        for (i, layer) in layers.iter_mut().enumerate() {
+        for (i, layer) in layers.iter_mut().enumerate().filter(|_| !family.streams) {
             let scale = files.of_any(&names::SCALE, i).map(numbers).transpose()?;
             layer.scale = scale.and_then(|scale| scale.first().copied());
         }
@@ -163,6 +163,6 @@ impl Metadata<'_> {
             }
         }
         let global = layers.iter().position(|layer| layer.window.is_none());
-        Ok(global.is_some_and(|layer| files.of_any(&names::V, layer).is_none()))
+        Ok(!family.streams && global.is_some_and(|layer| files.of_any(&names::V, layer).is_none()))
     }
 }

@@ -16,6 +16,9 @@ use super::{
 use crate::gguf::{Array, Tensor, Value};
 
 const PER_LAYER: &str = ".embedding_length_per_layer_input";
+/// No key of llama.cpp's, whose files have embeddings for each layer of all tokens.
+const PER_LAYER_TOKENS: &str = ".vocab_size_per_layer_input";
+const LOGIT_SOFTCAP: &str = ".final_logit_softcapping";
 const POOLING: &str = ".pooling_type";
 const WINDOW: &str = ".attention.sliding_window";
 /// The exponent of the slopes of linear biases that models are trained with.
@@ -464,6 +467,21 @@ impl Config {
         if family.gate == Gate::Xielu {
             meta.xielu(&mut layer)?;
         }
+        let streams = meta.streams(family, files)?;
+        if streams.is_some() {
+            meta.sparsity(&mut layer)?;
+        }
+        let per_layer = match family.local_heads {
+            // Streams have them.
+            true if family.streams => Some(meta.needed_size(PER_LAYER)?),
+            true => meta.size_or_none(PER_LAYER)?,
+            false => None,
+        };
+        let per_layer_vocabulary = meta.size(PER_LAYER_TOKENS)?.unwrap_or(vocabulary).min(vocabulary);
+        let logit_softcap = match meta.get(LOGIT_SOFTCAP) {
+            None => family.logit_softcap,
+            Some(_) => meta.positive_or_none(LOGIT_SOFTCAP)?,
+        };
         let values_are_keys = meta.single_layers(files, family, &mut layer)?;
         let recurrence = meta.recurrence((family, files), (hidden, &with_keys), &mut layer)?;
         for (layer, [mixer, network]) in layer.iter_mut().zip(&counted) {
@@ -518,7 +536,9 @@ impl Config {
             kv_heads: kv.count,
             head_dim: kv.dim,
             local_heads,
-            per_layer: if family.local_heads { meta.size_or_none(PER_LAYER)? } else { None },
+            per_layer,
+            per_layer_vocabulary,
+            streams,
             intermediate,
             experts,
             context: longest.map_or(context, |longest| context.min(longest)),
@@ -542,7 +562,7 @@ impl Config {
             attention_scale,
             temperature,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
-            logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
+            logit_softcap: logit_softcap.map(|x| x as f32),
             alibi: by_distance.then_some(ALIBI),
             gate: meta.read(".hidden_activation", &Gate::names(&Gate::NAMED), gate)?.unwrap_or(family.gate),
             gated: family.gated,

@@ -31,10 +31,12 @@ mod pages;
 mod ranking;
 mod read_latent;
 mod read_recurrence;
+mod read_streams;
 mod recurrence;
 mod sampling;
 mod source;
 mod split;
+mod streams;
 mod tree;
 mod uneven;
 mod verify;
@@ -53,8 +55,9 @@ pub use pages::{CacheError, Group, PageCopy, Pages, PositionCopy, SequenceId};
 pub use recurrence::{LinearAttention, Recurrence, Rule, ShortConvolution};
 pub use sampling::{sample, Sampling, SamplingError};
 pub use source::Model;
+pub use streams::Streams;
 pub use tree::{Tree, TreeError};
 pub use weights::{
-    ExpertNorms, ExpertWeights, HostWeights, LatentWeights, LayerInput, LayerWeights, LinearWeights, Matrix,
-    Network, NormWeights, PerLayerWeights, RecurrentWeights,
+    ExpertNorms, ExpertWeights, HostWeights, LatentWeights, LayerInput, LayerStreams, LayerWeights,
+    LinearWeights, Matrix, Network, NormWeights, PerLayerWeights, RecurrentWeights, StreamWeights,
 };

@@ -3,10 +3,12 @@
 mod all;
 mod attention;
 mod experts;
+mod streams;
 
 pub(super) use all::*;
 pub(super) use attention::*;
 pub(super) use experts::*;
+pub(super) use streams::*;
 
 use super::{Architecture, Config, Recurrence, Rule};
 
@@ -27,7 +29,7 @@ type Whether = fn(&Config) -> bool;
 pub(super) struct Name {
     /// In GGUF files; `{}` is the layer's number.
     pub(super) gguf: &'static str,
-    /// In Hugging Face's checkpoints, where `*` is the number of an expert, each of which has a tensor; of encoders, in those of BERT.
+    /// In Hugging Face's checkpoints, where `*` is the number of an expert, each of which has a tensor, or, outside layers, of a residual stream; of encoders, in those of BERT.
     hf: &'static str,
     /// Where it has another name there, and which: the first that is so counts.
     other_hf: [Option<(Whether, &'static str)>; 3],
@@ -152,25 +154,29 @@ impl Name {
         here && (self.needed)(&config.with_sizes_of(layer))
     }
 
-    /// The dimensions of a layer's tensor, the contiguous one first. Where each expert has a tensor, this is about one of them.
+    /// The dimensions of a layer's tensor, the contiguous one first. Where each expert has a tensor, or each stream, this is about one of them.
     pub(super) fn dims(&self, naming: Naming, config: &Config, layer: usize) -> Vec<u64> {
         let mut dims = (self.dims)(&config.with_sizes_of(layer));
-        if self.is_of_expert(naming, config) {
+        if self.is_of_one(naming, config) {
             dims.pop();
         }
         dims.into_iter().map(|d| d as u64).collect()
     }
 
-    fn is_of_expert(&self, naming: Naming, config: &Config) -> bool {
+    fn is_of_one(&self, naming: Naming, config: &Config) -> bool {
         naming == Naming::HuggingFace && self.hf(config).contains('*')
     }
 
-    /// How many tensors of this role a layer has: one, or one for each expert.
+    /// How many tensors of this role a layer has, or the model outside layers: one, or one for each expert or each stream but the first.
     pub(super) fn count(&self, naming: Naming, config: &Config) -> usize {
-        config.experts.filter(|_| self.is_of_expert(naming, config)).map_or(1, |experts| experts.count)
+        match self.is_of_one(naming, config) {
+            false => 1,
+            true if self.hf.contains("{}") => config.experts.map_or(1, |experts| experts.count),
+            true => config.streams.map_or(1, |streams| streams.others()),
+        }
     }
 
-    /// The name that a model's tensor has, of an expert if each has one.
+    /// The name that a model's tensor has, of an expert or a stream if each has one.
     pub(super) fn of(&self, naming: Naming, config: &Config, [layer, expert]: [usize; 2]) -> String {
         let of_network = matches!(self.layers, Layers::Networks | Layers::Dense | Layers::Mixtures);
         let number = config.numbers[layer][usize::from(of_network)];
@@ -486,7 +492,7 @@ pub(super) const POST_FFN_NORM: Name =
 /// The embeddings of tokens for all layers, what the usual embedding is multiplied by for these, and the norm of that.
 pub(super) const PER_LAYER: Name =
     name("per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight", |c| {
-        vec![per_layer(c) * c.layers, c.vocabulary]
+        vec![per_layer(c) * c.layers, c.per_layer_vocabulary]
     })
     .if_so(has_per_layer);
 pub(super) const PER_LAYER_PROJECTION: Name =

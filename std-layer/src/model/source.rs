@@ -195,7 +195,7 @@ impl<'a> Files<'a> {
         Ok(parts)
     }
 
-    /// The matrices of all experts of a layer, or of all heads, which are one below the other in one tensor, or have a tensor each; all of one format.
+    /// The matrices of all experts of a layer, of all heads, or of all streams but the first, which are one below the other in one tensor, or have a tensor each; all of one format.
     pub(super) fn stacked(
         &self,
         config: &Config,
@@ -315,6 +315,11 @@ impl<'a> Files<'a> {
             let (gate, output) = (matrix(&names::PER_LAYER_GATE)?, matrix(&names::PER_LAYER_OUTPUT)?);
             Ok::<_, ModelError>(LayerInput { gate, output, post_norm })
         };
+        let mut post_attention_norm = optional(&names::POST_ATTENTION_NORM)?;
+        if config.streams.is_some() {
+            let by = std::f32::consts::FRAC_1_SQRT_2;
+            post_attention_norm.iter_mut().flatten().for_each(|weight| *weight *= by);
+        }
         let unweighted = || config.norms_unweighted.then(|| vec![1.0; config.hidden]);
         let rotated = config.ropes[config.layer[layer].rope].dims > 0;
         let ones = (config.qk_norm && config.qk_norm_unweighted && rotated).then(|| vec![1.0; dim]);
@@ -341,7 +346,7 @@ impl<'a> Files<'a> {
             v_bias,
             output_bias: optional(&names::ATTENTION_OUTPUT_BIAS)?,
             sinks: optional(&names::SINKS)?,
-            post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
+            post_attention_norm,
             attention_sum_norm: norm(&names::ATTENTION_SUM_NORM)?,
             ffn_norm: optional(&names::FFN_NORM)?.or_else(unweighted),
             ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
@@ -381,6 +386,7 @@ impl<'a> Files<'a> {
                 }),
             },
             per_layer: post_per_layer.map(per_layer).transpose()?,
+            streams: self.layer_streams(config, layer)?,
             post_ffn_norm,
             ffn_sum_norm: norm(&names::FFN_SUM_NORM)?,
         })
@@ -421,6 +427,7 @@ impl<'a> Files<'a> {
             output_norm,
             dense: dense.into_iter().flatten().collect(),
             per_layer: per_layer_norm.map(per_layer).transpose()?,
+            streams: self.streams(config)?,
             output_norm_bias,
             output_bias,
             layers,
@@ -567,13 +574,14 @@ impl<'a> Model<'a> {
         self.files.parts.iter().map(|(path, _)| &**path)
     }
 
-    /// The tensors that the model consists of, with their layers, and with experts where each has one.
+    /// The tensors that the model consists of, with their layers, and with experts or streams where each has one.
     pub(super) fn names(&self) -> impl Iterator<Item = (&'static Name, [usize; 2])> + '_ {
-        let of_layer = |n: &'static Name| {
-            let experts = n.count(self.files.naming, &self.config);
-            (0..self.config.layers).flat_map(move |l| (0..experts).map(move |e| (n, [l, e])))
+        let each = |n: &'static Name, layers: usize| {
+            let count = n.count(self.files.naming, &self.config);
+            (0..layers).flat_map(move |l| (0..count).map(move |e| (n, [l, e])))
         };
-        let all = names::GLOBAL.iter().map(|n| (n, [0, 0])).chain(names::LAYER.iter().flat_map(of_layer));
+        let of_model = names::GLOBAL.iter().flat_map(move |n| each(n, 1));
+        let all = of_model.chain(names::LAYER.iter().flat_map(move |n| each(n, self.config.layers)));
         all.filter(|(n, [layer, _])| n.needed(&self.config, *layer))
     }
 

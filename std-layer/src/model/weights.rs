@@ -92,6 +92,8 @@ pub struct HostWeights<'a> {
     pub dense: Vec<Matrix<'a>>,
     /// If tokens have embeddings for each layer.
     pub per_layer: Option<PerLayerWeights<'a>>,
+    /// If there are several residual streams.
+    pub streams: Option<StreamWeights<'a>>,
     /// As many, times `logit_scale`, if that is a layer norm.
     pub output_norm_bias: Option<Vec<f32>>,
     /// `vocabulary` elements, times `logit_scale`, if `output_bias`.
@@ -104,7 +106,7 @@ pub struct HostWeights<'a> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PerLayerWeights<'a> {
-    /// `vocabulary x layers * n`.
+    /// `per_layer_vocabulary x layers * n`.
     pub table: Matrix<'a>,
     /// `layers * n x hidden`.
     pub projection: Matrix<'a>,
@@ -121,6 +123,34 @@ pub struct LayerInput<'a> {
     /// `hidden x n`.
     pub output: Matrix<'a>,
     /// `hidden` elements, times the layer's `scale` if there is one.
+    pub post_norm: Vec<f32>,
+}
+
+/// What makes the residual streams but the first, and what joins them: for each of them a matrix `hidden x hidden`, all of one format. See [`Streams`](super::Streams).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StreamWeights<'a> {
+    /// In front of the first layer.
+    pub split: Vec<Matrix<'a>>,
+    /// Behind the last one.
+    pub merge: Vec<Matrix<'a>>,
+}
+
+/// What a layer has for its `count` streams, of which [`Streams`](super::Streams) has the formulas.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LayerStreams<'a> {
+    /// `count x hidden`, times the weights of the norm in front of it, divided by `hidden`.
+    pub router: Vec<f32>,
+    /// `count * count x count`: those that make the first stream first.
+    pub predict: Vec<f32>,
+    /// `count x count`.
+    pub correct: Vec<f32>,
+    /// `hidden` elements, of the first stream where the layer's embedding has a gate.
+    pub scale: Vec<f32>,
+    /// Beside attention: `rank x hidden` and `hidden x rank`.
+    pub low_rank: [Matrix<'a>; 2],
+    /// Behind these: `hidden` elements, divided by the square root of 2.
     pub post_norm: Vec<f32>,
 }
 
@@ -171,7 +201,7 @@ pub struct LayerWeights<'a> {
     pub output_bias: Option<Vec<f32>>,
     /// `heads` elements, if `attention_sinks`.
     pub sinks: Option<Vec<f32>>,
-    /// Behind attention: `hidden` elements, if `post_norms`.
+    /// Behind attention: `hidden` elements, if `post_norms`; divided by the square root of 2 if there are several streams.
     pub post_attention_norm: Option<Vec<f32>>,
     /// Behind the sum with attention, if `residual_norms`.
     pub attention_sum_norm: Option<NormWeights>,
@@ -189,6 +219,8 @@ pub struct LayerWeights<'a> {
     pub experts: Option<ExpertWeights<'a>>,
     /// What it does with its embedding of a token, if tokens have such.
     pub per_layer: Option<LayerInput<'a>>,
+    /// What it has for several residual streams, if there are such.
+    pub streams: Option<LayerStreams<'a>>,
     /// Behind the feed-forward network: `hidden` elements, if `post_norms`, times the layer's `scale` if there is one and nothing comes behind.
     pub post_ffn_norm: Option<Vec<f32>>,
     /// Behind the sum with the feed-forward network, if `residual_norms`.
@@ -202,8 +234,9 @@ impl<'a> LayerWeights<'a> {
         let router = self.experts.iter().map(|experts| experts.router);
         let per_layer = self.per_layer.iter().flat_map(|of| [of.gate, of.output]);
         let latent = self.latent.iter().flat_map(LatentWeights::matrices);
+        let low_rank = self.streams.iter().flat_map(|of| of.low_rank);
         let own = self.inputs().into_iter().chain([self.output]).filter(|matrix| matrix.rows() > 0);
-        own.chain(network).chain(router).chain(per_layer).chain(latent)
+        own.chain(network).chain(router).chain(per_layer).chain(latent).chain(low_rank)
     }
 
     /// The matrices that multiply the input of attention, in the order of their products.

@@ -6,7 +6,7 @@ use gllm_kernels_std::core::{bf16, f16, QuantFormat};
 use gllm_kernels_std::model::{Matrix, Model};
 
 use super::tiny::Tiny;
-use super::{gemma4, gpt_oss, latent, numbers, own, recurrent};
+use super::{gemma3n, gemma4, gpt_oss, latent, numbers, own, recurrent};
 
 /// Architectures of which GGUF files have the rows of queries and keys in another order, and those with queries, keys and values in one matrix.
 const REORDERED: [&str; 13] = [
@@ -361,7 +361,7 @@ impl Dense {
             all.extend(biases(&layer.attention_norm_bias).map(|x| bias(at("input_layernorm"), x)));
             let [behind, before, last] = match name {
                 "glm4" => ["post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"],
-                "gemma2" | "gemma3" | "gemma-embedding" | "gemma4" => {
+                "gemma2" | "gemma3" | "gemma3n" | "gemma-embedding" | "gemma4" => {
                     ["post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
                 }
                 "afmoe" => ["post_attention_layernorm", "pre_mlp_layernorm", "post_mlp_layernorm"],
@@ -370,15 +370,19 @@ impl Dense {
             };
             all.extend(layer.ffn_norm.iter().map(|x| norm(at(before), x)));
             all.extend(biases(&layer.ffn_norm_bias).map(|x| bias(at(before), x)));
-            all.extend(layer.post_attention_norm.iter().map(|x| norm(at(behind), x)));
+            // With several streams this one contains the root of 1/2.
+            let root = if layer.streams.is_some() { std::f32::consts::SQRT_2 } else { 1.0 };
+            let whole = |x: &Vec<f32>| x.iter().map(|x| x * root).collect::<Vec<_>>();
+            all.extend(layer.post_attention_norm.iter().map(|x| norm(at(behind), &whole(x))));
             // The last norm contains the factor of the residual stream.
             let scale = gguf.config().layer[l].scale.filter(|_| layer.per_layer.is_none()).unwrap_or(1.0);
             let unscaled = |x: &Vec<f32>| x.iter().map(|x| x / scale).collect::<Vec<_>>();
             all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), &unscaled(x))));
         }
-        if name == "gemma4" {
+        if is(&["gemma3n", "gemma4"]) {
             all.extend(gemma4::tensors(gguf));
         }
+        all.extend(gemma3n::tensors(gguf));
         // Norms that have no weights.
         all.retain(|tensor| match name {
             "olmo" => !tensor.name.contains("norm"),
@@ -412,6 +416,7 @@ pub fn config(tiny: &Tiny) -> String {
     let gemma = tiny.architecture.starts_with("gemma");
     let kind = match (tiny.architecture, tiny.experts) {
         ("gemma3" | "gemma-embedding", _) => "gemma3_text",
+        ("gemma3n", _) => "gemma3n_text",
         ("gemma4", _) => "gemma4_text",
         ("llama", Some(_)) => "mixtral",
         ("qwen2moe", _) => "qwen2_moe",

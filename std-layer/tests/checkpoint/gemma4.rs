@@ -7,15 +7,15 @@ use super::numbers;
 use super::refused::{changed_configurations, Change};
 use super::tiny::Tiny;
 
-fn matrix(name: String, w: Matrix<'_>) -> Dense {
+pub fn matrix(name: String, w: Matrix<'_>) -> Dense {
     Dense::stored(&format!("{name}.weight"), w.format(), &[w.rows(), w.cols()], &numbers(w))
 }
 
-fn vector(name: String, x: &[f32], factor: f32) -> Dense {
+pub fn vector(name: String, x: &[f32], factor: f32) -> Dense {
     Dense::floats(&name, &[x.len()], &x.iter().map(|x| x * factor).collect::<Vec<_>>())
 }
 
-/// What no other models have; weights contain factors that checkpoints have apart.
+/// What no other models have, but for embeddings for each layer; weights contain factors that checkpoints have apart.
 pub fn tensors(gguf: &Model<'_>) -> Vec<Dense> {
     let (weights, config) = (gguf.weights().unwrap(), gguf.config());
     let mut all = Vec::new();
@@ -27,12 +27,16 @@ pub fn tensors(gguf: &Model<'_>) -> Vec<Dense> {
     }
     for (l, layer) in weights.layers.iter().enumerate() {
         let at = |name: &str| format!("model.layers.{l}.{name}");
-        let scale = config.layer[l].scale.unwrap();
-        all.push(vector(at("layer_scalar"), &[scale], 1.0));
+        let scale = config.layer[l].scale;
+        all.extend(scale.map(|scale| vector(at("layer_scalar"), &[scale], 1.0)));
         if let Some(of) = &layer.per_layer {
             all.push(matrix(at("per_layer_input_gate"), of.gate));
             all.push(matrix(at("per_layer_projection"), of.output));
-            all.push(vector(at("post_per_layer_input_norm.weight"), &of.post_norm, 1.0 / scale));
+            all.push(vector(
+                at("post_per_layer_input_norm.weight"),
+                &of.post_norm,
+                1.0 / scale.unwrap_or(1.0),
+            ));
         }
         let Some((experts, norms)) = layer.experts.as_ref().and_then(|of| Some((of, of.norms.as_ref()?)))
         else {

@@ -229,6 +229,8 @@ pub fn with_own_keys(tiny: &Tiny, json: String) -> String {
             .replace("num_attention_heads", "n_head")
             .replace("num_key_value_heads", "n_head_kv")
             .replace(r#""max_position_embeddings":4096,"#, ""),
+        // Here two layers have networks that are twice as wide.
+        "gemma3n" => json.replace(r#""intermediate_size":96"#, r#""intermediate_size":[96,96,192,192]"#),
         "gptneox" => json.replace("rope_theta", "rotary_emb_base"),
         "apertus" => json.replace(r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"default"}"#),
         "mistral3" | "mistral4" => json.replace(
@@ -300,6 +302,7 @@ pub fn keys(tiny: &Tiny) -> Option<String> {
             r#","local_attention":{},"layer_types":["full_attention","sliding_attention","full_attention","sliding_attention"],"local_rope_theta":10000"#,
             tiny.window
         ),
+        "gemma3n" => super::gemma3n::keys(tiny),
         "gemma4" => super::gemma4::keys(tiny),
         "internlm2" => r#","bias":false,"rope_scaling":{"type":"dynamic","factor":2.0}"#.to_owned(),
         "gptneox" => r#","layer_norm_eps":1e-5,"use_parallel_residual":true,"rotary_pct":0.25"#.to_owned(),

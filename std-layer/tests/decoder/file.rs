@@ -41,7 +41,8 @@ impl Tiny {
         }
         if self.per_layer > 0 {
             let widths = self.widths().into_iter().map(|n| Value::U32(n as u32));
-            writer.set_array("gemma4.feed_forward_length", ValueType::U32, widths).unwrap();
+            let key = format!("{}.feed_forward_length", self.architecture);
+            writer.set_array(&key, ValueType::U32, widths).unwrap();
         }
         let mut set = |key: &str, value: Value<'_>| {
             writer.set(&format!("{}.{key}", self.architecture), value).unwrap();
@@ -97,7 +98,8 @@ impl Tiny {
         if self.architecture == "gemma-embedding" {
             set("dense_2_feat_out", Value::U32(DENSE as u32));
         }
-        let periodic = encoder || self.is(&["exaone4", "exaone-moe", "afmoe", "olmo2", "cohere2", "gemma4"]);
+        let periodic =
+            encoder || self.is(&["exaone4", "exaone-moe", "afmoe", "olmo2", "cohere2", "gemma3n", "gemma4"]);
         if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }
@@ -137,7 +139,7 @@ impl Tiny {
         let numbers: &[(&str, f32)] = match self.architecture {
             // Small enough that they matter.
             "gemma2" => &[("attn_logit_softcapping", 2.0), ("final_logit_softcapping", 3.0)],
-            "gemma4" => &[("final_logit_softcapping", 3.0)],
+            "gemma3n" | "gemma4" => &[("final_logit_softcapping", 3.0)],
             // What follows from being trained for four times as long texts, as LongRoPE has it: sqrt(1 + ln(4) / ln(1024)).
             "phi3" => &[("rope.scaling.attn_factor", 1.095_445_1)],
             "granite" | "granitemoe" | "granitehybrid" | "minicpm" => &[
@@ -156,6 +158,13 @@ impl Tiny {
         }
         if self.labels > 0 {
             set("pooling_type", Value::U32(4));
+        }
+        if self.architecture == "gemma3n" {
+            writer.set("gemma3n.altup.num_inputs", Value::U32(STREAMS as u32)).unwrap();
+            // Half of the gates of the first layer count, all of the second, and a sixth of the third.
+            let each = [0.0, f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY].map(Value::F32);
+            let each = each.into_iter().take(self.layers);
+            writer.set_array("gemma3n.activation_sparsity_scale", ValueType::F32, each).unwrap();
         }
         if self.architecture == "apertus" {
             for (key, from) in [("alpha_p", 0.4), ("alpha_n", -0.3)] {
@@ -199,7 +208,10 @@ impl Tiny {
             let n = dims.iter().product::<usize>();
             let bias = name.ends_with("bias");
             let convolution = name.contains("conv1d") || name.contains("shortconv.conv");
-            let matrix = dims.len() >= 2 && !bias && !convolution && !name.contains("norm") && dims[0] > 1;
+            let of_streams = name.contains("altup_router.") || name.contains("_coef");
+            let matrix = dims.len() >= 2
+                && !(bias || convolution || of_streams || name.contains("norm"))
+                && dims[0] > 1;
             // Small enough that nothing explodes, large enough that attention is not flat.
             let (scale, base) = if matrix {
                 let large = if name.contains("ffn_gate_inp") { self.router_scale } else { 2.0 };
@@ -207,7 +219,12 @@ impl Tiny {
             } else if name.contains("sinks") {
                 // Above and below scores.
                 (3.0, 2.0)
-            } else if name.contains("attn_q_norm") && self.architecture == "gemma4" {
+            } else if name.contains("_coef") {
+                (0.4, 0.0)
+            } else if of_streams {
+                // Behind a norm, and divided by the width: about as large as 1.
+                (1.5 * (self.hidden as f32).sqrt(), 0.0)
+            } else if name.contains("attn_q_norm") && self.is(&["gemma3n", "gemma4"]) {
                 // They contain the scale of scores.
                 (0.05, 0.2)
             } else if convolution {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 98] = [
+const SMALL: [&str; 99] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -107,6 +107,7 @@ const SMALL: [&str; 98] = [
     "minicpm3",
     "deci",
     "deci-heads",
+    "gemma3n",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

@@ -7,6 +7,8 @@ use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Network, Norm, 
 mod latent;
 #[path = "recurrent.rs"]
 mod recurrent;
+#[path = "streams.rs"]
+mod streams;
 
 fn rows(matrix: &Matrix<'_>) -> Vec<Vec<f64>> {
     let (n, cols) = (matrix.rows(), matrix.cols());
@@ -117,7 +119,11 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     let mut kept: Vec<[Vec<Vec<f64>>; 2]> = Vec::new();
     // What a layer adds behind the next one's attention.
     let mut waiting: Vec<Vec<f64>> = Vec::new();
+    let mut streams = streams::Others::of(config, weights, &xs);
     for (l, (w, layer)) in weights.layers.iter().zip(&config.layer).enumerate() {
+        if let (Some(streams), Some(of)) = (&mut streams, &w.streams) {
+            streams.predict(of, &mut xs);
+        }
         let heads = config.heads_of(l);
         let (dim, group) = (heads.dim, config.heads / heads.count);
         let rope = &config.ropes[layer.rope];
@@ -228,6 +234,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             if let Some(post) = &w.post_attention_norm {
                 a = norm(&a, post, eps);
             }
+            let beside = w.streams.as_ref().map(|of| streams::beside(of, x, &h, eps));
             if layer.joined {
                 waiting.push(a);
                 continue;
@@ -235,7 +242,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             if let Some(other) = waiting.get(p) {
                 a = plus(&a, other);
             }
-            let attended = plus(x, &a);
+            let attended = plus(beside.as_ref().unwrap_or(x), &a);
             // What the network takes.
             let from = if config.parallel { x.clone() } else { attended.clone() };
             let h = match config.shared_norm {
@@ -276,7 +283,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                            biases: [Option<&[f32]>; 3]| {
                 let u = with(times(up, h), biases[1]);
                 let gated: Vec<f64> = match gate.map(|gate| with(times(gate, h), biases[0])) {
-                    Some(g) => g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect(),
+                    Some(g) => streams::sparse(layer, g).iter().zip(u).map(|(&g, u)| gated(g, u)).collect(),
                     None => u.into_iter().map(|u| gated(u, 1.0)).collect(),
                 };
                 with(times(down, &gated), biases[2])
@@ -359,17 +366,27 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             if let Some(own) = &w.per_layer {
                 *x = plus(x, &f);
                 let n = config.per_layer.unwrap();
-                let gates = times(&rows(&own.gate), x);
+                let scaled = match (&mut streams, &w.streams) {
+                    (Some(streams), Some(of)) => streams.correct(of, p, x),
+                    _ => x.clone(),
+                };
+                let gates = times(&rows(&own.gate), &scaled);
                 let by = &per_layer[p][l * n..][..n];
                 let y: Vec<f64> = gates.iter().zip(by).map(|(&g, &by)| gated(g, by)).collect();
                 f = norm(&times(&rows(&own.output), &y), &own.post_norm, eps);
             }
-            x.iter_mut().zip(&f).for_each(|(x, f)| *x = scale * *x + f);
+            match &mut streams {
+                Some(streams) => streams.add(p, &f),
+                None => x.iter_mut().zip(&f).for_each(|(x, f)| *x = scale * *x + f),
+            }
         }
         if !layer.joined {
             waiting.clear();
         }
         kept.push([keys, values]);
+    }
+    if let Some(streams) = streams {
+        streams.merge(weights, &mut xs);
     }
     xs.iter().map(|x| normed(config, x, &weights.output_norm, &weights.output_norm_bias)).collect()
 }

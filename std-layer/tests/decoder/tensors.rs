@@ -34,6 +34,11 @@ impl Tiny {
             all.push(("per_layer_model_proj".to_owned(), vec![self.hidden, all_layers]));
             all.push(("per_layer_proj_norm".to_owned(), vec![self.per_layer]));
         }
+        if self.architecture == "gemma3n" {
+            for name in ["altup_proj", "altup_unembd_proj"] {
+                all.push((name.to_owned(), vec![self.hidden, self.hidden, STREAMS - 1]));
+            }
+        }
         for l in 0..self.layers {
             let own_keys = self.per_layer == 0 || l < 2;
             let (q, kv) = self.queries_and_keys(l);
@@ -198,9 +203,20 @@ impl Tiny {
                 add("proj", &[self.per_layer, self.hidden]);
                 add("post_norm", &[self.hidden]);
             }
+            if self.architecture == "gemma3n" {
+                add("altup_router", &[self.hidden, STREAMS]);
+                add("altup_predict_coef", &[STREAMS, STREAMS * STREAMS]);
+                add("altup_correct_coef", &[STREAMS, STREAMS]);
+                add("laurel_l", &[self.hidden, LOW_RANK]);
+                add("laurel_r", &[LOW_RANK, self.hidden]);
+                for name in ["altup_router_norm", "altup_correct_scale", "laurel_post_norm"] {
+                    add(name, &[self.hidden]);
+                }
+            }
             if self.is(&[
                 "gemma2",
                 "gemma3",
+                "gemma3n",
                 "gemma-embedding",
                 "gemma4",
                 "glm4",
@@ -216,6 +232,7 @@ impl Tiny {
                     "apertus",
                     "qwen3",
                     "gemma3",
+                    "gemma3n",
                     "gemma-embedding",
                     "gemma4",
                     "qwen3moe",

@@ -30,6 +30,9 @@ const VALUES: usize = 24;
 /// Numbers between the two matrices that texts are multiplied with, in the model that has them.
 const DENSE: usize = 48;
 const LATENT: [&str; 3] = ["deepseek2", "mistral4", "minicpm3"];
+/// Residual streams, in the model that has several, and the rank of its matrices beside attention.
+const STREAMS: usize = 3;
+const LOW_RANK: usize = 32;
 /// Architectures with embeddings of positions.
 const GPT2: [&str; 2] = ["gpt2", "starcoder"];
 /// Elements of a head of values of a state space, whose other sizes are these.
@@ -82,8 +85,8 @@ impl Tiny {
                 name if name.starts_with("nemotron_h") => 5,
                 // The third one of DeciLM has no attention, and the fourth and the fifth have no network, or nothing.
                 "deci" => 6,
-                // Every second one of Llama 4 has experts, and the fourth is not rotated.
-                "llama4" => 4,
+                // Every second one of Llama 4 has experts, and the fourth is not rotated; of Gemma 3n two have no keys.
+                "llama4" | "gemma3n" => 4,
                 _ => 3,
             },
             vocabulary: 97,
@@ -102,7 +105,7 @@ impl Tiny {
             experts_scale: 1.5,
             router_scale: 2.0,
             counted: 2,
-            per_layer: 0,
+            per_layer: if architecture == "gemma3n" { 32 } else { 0 },
             plain: false,
         }
     }
@@ -168,6 +171,7 @@ impl Tiny {
             ("exaone-moe", None),
             ("afmoe", Some(QuantFormat::Q8_0)),
             ("phimoe", None),
+            ("gemma3n", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -203,10 +207,10 @@ impl Tiny {
     }
 
     /// Those of them that differ in what they compute, and not in how their files name it. Behind the first ones: biases everywhere; rows of positions; bounds of queries, keys and values; an
-    /// activation with numbers of each layer; temperatures of scores; experts whose scores multiply what they take, and gates beside windows, with experts all of which are used, so that rounding does not decide which ones are.
+    /// activation with numbers of each layer; temperatures of scores; several residual streams; experts whose scores multiply what they take, and gates beside windows, with experts all of which are used, so that rounding does not decide which ones are.
     pub fn unusual() -> impl Iterator<Item = Self> {
         let biased = Self::new("phi2", Some(QuantFormat::Q8_0));
-        let others = ["gpt2", "olmo", "apertus", "mistral3"].map(|name| Self::new(name, None));
+        let others = ["gpt2", "olmo", "apertus", "mistral3", "gemma3n"].map(|name| Self::new(name, None));
         let scaled = Self { experts: Some((3, 3)), ..Self::new("llama4", Some(QuantFormat::Q8_0)) };
         let gated = Self { experts: Some((3, 3)), ..Self::new("afmoe", None) };
         let gemmas = [Self::with_per_layer(), Self::with_normed_experts()];

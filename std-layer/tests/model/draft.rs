@@ -174,6 +174,7 @@ impl Draft {
         if is(&[
             "gemma2",
             "gemma3",
+            "gemma3n",
             "gemma-embedding",
             "gemma4",
             "phi3",
@@ -255,6 +256,9 @@ impl Draft {
         if has_residual_norms(architecture) {
             d.encoder(architecture, layers);
             return d;
+        }
+        if architecture == "gemma3n" {
+            super::streams::add(&mut d, layers);
         }
         let modern = architecture == "modern-bert";
         if modern {
@@ -456,6 +460,7 @@ impl Draft {
                 || is(&[
                     "apertus",
                     "gemma3",
+                    "gemma3n",
                     "gemma-embedding",
                     "gemma4",
                     "exaone4",
@@ -480,7 +485,9 @@ impl Draft {
             if gemma4 {
                 own("layer_output_scale.weight", &[1], T::F32);
             }
-            if is(&["gemma2", "gemma3", "gemma-embedding", "gemma4", "glm4", "exaone4", "olmo2", "afmoe"]) {
+            if is(&["gemma2", "gemma3", "gemma3n", "gemma-embedding", "gemma4", "glm4", "exaone4"])
+                || is(&["olmo2", "afmoe"])
+            {
                 own("post_attention_norm.weight", &[32], T::F32);
                 own("post_ffw_norm.weight", &[32], T::F32);
             }

@@ -1,10 +1,16 @@
-//! Embeddings for each layer, and sums of networks that have norms of their own, on the CPU.
+//! Embeddings for each layer, sums of networks that have norms of their own, and several residual streams on the CPU.
 
+use super::head_products::HeadProducts;
+use super::latent::OfHeads;
 use super::program::Operation;
 use super::rows::{Add, NormOf, RowOp, RowWork, Rows};
 use super::step::Recorder;
-use crate::backend::{BackendError, NormWeight, Slot};
+use super::streams::{Delta, Mixer, Streams, Work};
+use crate::backend::tensors::StreamVectors;
+use crate::backend::{BackendError, NormWeight, Slot, StreamOperation};
 use crate::model::Norm;
+
+type Vectors = StreamVectors<Vec<f32>>;
 
 impl Recorder<'_> {
     /// What [`Step::embed_per_layer`](crate::backend::Step::embed_per_layer) is.
@@ -16,9 +22,11 @@ impl Recorder<'_> {
             return Err(BackendError::Unsupported("embeddings for each layer in a model without".to_owned()));
         };
         let [to, delta] = [Slot::PerLayer, Slot::PerLayerProducts].map(|slot| self.slots[&slot]);
+        // Tokens without embeddings of their own have those of the first one.
+        let own = |&token: &u32| if (token as usize) < config.per_layer_vocabulary { token } else { 0 };
         let work = RowWork::Embed {
             table,
-            tokens: self.tokens.clone(),
+            tokens: self.tokens.iter().map(own).collect(),
             scale: (n as f32 / 2.0).sqrt(),
             token_type: None,
             positions: None,
@@ -60,6 +68,50 @@ impl Recorder<'_> {
         let [delta, x, to] = [Slot::Given, Slot::Aside, Slot::Delta].map(|slot| self.slots[&slot]);
         let add = Some(Add { delta, scale: 1.0, post });
         self.push_rows("norm", RowWork::Norm { add, x, norm: None, stays: false, to }, Slot::Delta);
+        Ok(())
+    }
+
+    fn delta(&self, norm: NormWeight) -> Result<Delta, BackendError> {
+        let (rows, eps) = (self.slots[&Slot::Delta], self.weights.config.norm_eps);
+        Ok(Delta { rows, weight: self.norm_weight(norm)?, eps })
+    }
+
+    fn mixer(&self, layer: usize, matrix: fn(&Vectors) -> &Vec<f32>) -> Result<Mixer, BackendError> {
+        let (of, eps) = (self.weights.tensors.streams(layer)?, self.weights.config.norm_eps);
+        Ok(Mixer { router: &raw const *of.router, matrix: &raw const **matrix(of), eps })
+    }
+
+    /// What [`Step::streams`](crate::backend::Step::streams) is.
+    pub(super) fn on_streams(&mut self, operation: StreamOperation) -> Result<(), BackendError> {
+        let [normed, predicted, merged] =
+            [Slot::Normed, Slot::Predicted, Slot::Merged].map(|slot| self.slots[&slot]);
+        let (work, out) = match operation {
+            StreamOperation::Split => (Work::Match, Slot::Streams),
+            StreamOperation::Predict(layer) => {
+                (Work::Predict { mixer: self.mixer(layer, |of| &of.predict)?, predicted }, Slot::Hidden)
+            }
+            StreamOperation::AddLowRank(layer) => {
+                let delta = self.delta(NormWeight::PostLowRank(layer))?;
+                (Work::AddLowRank { normed, delta }, Slot::Hidden)
+            }
+            StreamOperation::Correct(layer) => {
+                let mixer = self.mixer(layer, |of| &of.correct)?;
+                let scale = &raw const *self.weights.tensors.streams(layer)?.scale;
+                (Work::Correct { mixer, predicted, scale, to: normed }, Slot::Normed)
+            }
+            StreamOperation::AddToOthers(layer) => {
+                (Work::AddToOthers(self.delta(NormWeight::PostPerLayer(layer))?), Slot::Streams)
+            }
+            StreamOperation::Merge => {
+                let (matrices, step) = (self.weights.tensors.merge()?, self.weights.config.hidden);
+                let rows = [self.slots[&Slot::Streams], merged].map(|rows| OfHeads { rows, step });
+                let products = HeadProducts::new(&self.program.kernels, matrices, self.how(), rows)?;
+                self.push("streams", Operation::HeadProducts(products));
+                (Work::Merge(merged), Slot::Hidden)
+            }
+        };
+        let [first, others] = [Slot::Hidden, Slot::Streams].map(|slot| self.slots[&slot]);
+        self.push_rows("streams", RowWork::Streams(Streams { first, others, work }), out);
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ mod recurrent;
 mod rows;
 mod shares;
 mod step;
+mod streams;
 mod team;
 mod weights;
 

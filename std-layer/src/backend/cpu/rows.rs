@@ -6,6 +6,7 @@ use std::ops::Range;
 use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Prepared, QgemmPlan};
 
 use super::attention::Joined;
+use super::streams::Streams;
 use super::team::Memory;
 use super::weights::Embedding;
 use crate::model::{Gate, Norm, Pooling};
@@ -75,14 +76,16 @@ pub(super) enum RowWork {
     NormParts { x: Rows, weight: *const [f32], part: usize, eps: f32 },
     /// Joins the pieces of attention.
     Join { pieces: Joined, to: Rows },
-    /// A gated activation: the gates are the first half of each row.
-    Glu { gate: Gate, x: Rows, to: Rows },
+    /// A gated activation: the gates are the first half of each row. If few of them count, with how many standard deviations above their mean.
+    Glu { gate: Gate, sparsity: Option<f32>, x: Rows, to: Rows },
     /// An activation without gates.
     Activate { gate: Gate, x: Rows, to: Rows },
     /// [`Gate::Xielu`] with its two numbers. What `x` holds afterwards says nothing.
     Xielu { numbers: [f32; 2], x: Rows, to: Rows },
     /// The same, times elements of rows of `by`, from `at` on.
     GateBy { gate: Gate, x: Rows, by: Rows, at: usize, to: Rows },
+    /// An operation on all residual streams of a token.
+    Streams(Streams),
     /// Brings these rows to the front, in one chunk.
     Gather { rows: Vec<usize>, of: Vec<Rows> },
     /// `cap * tanh(x / cap)`.
@@ -287,6 +290,17 @@ fn xielu(
     k.vec_axpy(negative, x, to)
 }
 
+/// What is above the mean by so many standard deviations remains, less that; the rest is 0.
+fn sparsify(k: &Kernels<f32>, deviations: f32, x: &mut [f32]) -> Result<(), KernelError> {
+    let n = x.len() as f32;
+    let mean = k.vec_sum(x)? / n;
+    x.iter_mut().for_each(|x| *x -= mean);
+    let least = deviations * (k.vec_dot(x, x)? / n).sqrt();
+    // What is no number stays none.
+    x.iter_mut().for_each(|x| *x = if *x <= least { 0.0 } else { *x - least });
+    Ok(())
+}
+
 /// Does a row.
 ///
 /// # Safety
@@ -329,9 +343,15 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
                 }
             }
             RowWork::Join { pieces, to } => pieces.join(k, row, to.row(row))?,
-            RowWork::Glu { gate, x, to } => {
-                glu(k, *gate, x.row(row), to.row(row))?;
+            RowWork::Glu { gate, sparsity, x, to } => {
+                let x = x.row(row);
+                if let Some(deviations) = *sparsity {
+                    let gates = x.len() / 2;
+                    sparsify(k, deviations, &mut x[..gates])?;
+                }
+                glu(k, *gate, x, to.row(row))?;
             }
+            RowWork::Streams(work) => work.run(k, row, memory)?,
             RowWork::Activate { gate, x, to } => activate(k, *gate, x.row(row), to.row(row))?,
             RowWork::Xielu { numbers, x, to } => xielu(k, *numbers, x.row(row), to.row(row))?,
             RowWork::GateBy { gate, x, by, at, to } => {

@@ -17,7 +17,7 @@ use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
 use super::shares::{BlockTokens, Heads, Shares, Sight, TokenRun};
 use super::team::LINE;
 use super::weights::{CpuWeights, Matrix};
-use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
+use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step, StreamOperation};
 use crate::model::{Gate, KvHeads, Norm, Pooling, Recurrence, Rule, Temperature};
 
 /// What a layer with latent attention has.
@@ -37,7 +37,7 @@ enum LogitsBy {
 
 /// Records the operations of a step.
 pub(super) struct Recorder<'a> {
-    program: Program,
+    pub(super) program: Program,
     pub(super) weights: &'a CpuWeights,
     group_of: Vec<usize>,
     precision: Precision,
@@ -109,8 +109,9 @@ impl<'a> Recorder<'a> {
         }
         let partial = shares.iter().map(|shares| shares.partial_len).max().unwrap_or(0);
         // Prepared rows take most for the widest input, in as many forms as a product has matrices.
-        let inputs = [Slot::Normed, Slot::QueryRow, Slot::Mixed, Slot::Activated, Slot::PerLayerActivated];
-        let widest = inputs.map(width).into_iter().max().unwrap_or(0);
+        let inputs = [Slot::Normed, Slot::QueryRow, Slot::Mixed, Slot::Activated];
+        let inputs = inputs.into_iter().chain([Slot::PerLayerActivated, Slot::LowRank]);
+        let widest = inputs.map(width).max().unwrap_or(0);
         let form = QgemmPlan::<f32>::prepared_bound(rows, widest)?.size();
         let rounded_len = 3 * form.next_multiple_of(LINE);
         let latent = model.latent_attention.map(|of| {
@@ -240,7 +241,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// How products are computed.
-    fn how(&self) -> How {
+    pub(super) fn how(&self) -> How {
         How { rows: self.rows, precision: self.precision, threads: self.threads, split: false }
     }
 
@@ -378,6 +379,8 @@ impl Step for Recorder<'_> {
             Linear::GateUp(_) => "gate, up",
             Linear::Down(_) => "down",
             Linear::PerLayer | Linear::PerLayerGate(_) | Linear::PerLayerOutput(_) => "embeddings of layers",
+            Linear::Streams => "streams",
+            Linear::LowRankDown(_) | Linear::LowRankUp(_) => "low rank",
             Linear::Output => "logits",
         };
         let weights = self.weights;
@@ -481,7 +484,7 @@ impl Step for Recorder<'_> {
             true if gate == Gate::Xielu => {
                 return Err(BackendError::Unsupported(format!("{gate:?} with a gate")));
             }
-            true => RowWork::Glu { gate, x, to },
+            true => RowWork::Glu { gate, sparsity: self.weights.config.layer[layer].sparsity, x, to },
             false if gate == Gate::ClampedSwiglu => {
                 return Err(BackendError::Unsupported(format!("{gate:?} without a gate")));
             }
@@ -553,10 +556,15 @@ impl Step for Recorder<'_> {
         Ok(())
     }
 
+    fn streams(&mut self, operation: StreamOperation) -> Result<(), BackendError> {
+        self.on_streams(operation)
+    }
+
     fn last_rows(&mut self) -> Result<(), BackendError> {
         if self.outputs.len() < self.rows {
             let mixed = self.rows_in(Slot::Mixed, self.weights.config.layers - 1);
-            let of = vec![self.slots[&Slot::Hidden], mixed, self.slots[&Slot::PerLayer]];
+            let others = [Slot::Hidden, Slot::PerLayer, Slot::Streams, Slot::Predicted];
+            let of = others.into_iter().map(|slot| self.slots[&slot]).chain([mixed]).collect();
             let work = RowWork::Gather { rows: self.outputs.clone(), of };
             self.push_rows("gather", work, Slot::Mixed);
             self.rows = self.outputs.len();

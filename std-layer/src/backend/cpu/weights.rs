@@ -229,6 +229,8 @@ impl<'a> Packer<'a> {
         }
         add(weights.output)?;
         weights.per_layer.iter().map(|of| of.projection).try_for_each(&mut add)?;
+        let of_streams = weights.streams.iter().flat_map(|of| of.split.iter().chain(&of.merge));
+        of_streams.copied().try_for_each(&mut add)?;
         let mut memory = AlignedVec::zeroed(len);
         let start = memory.as_mut_ptr();
         Ok(Self { pieces: Vec::new(), memory: Arc::new(memory), start, used: 0 })

@@ -10,7 +10,7 @@ use super::product::Spread;
 use super::rows::{Rows, Way, ATTENTION_ROWS};
 use super::weights::{Product, Stored};
 use super::Gpu;
-use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{BackendError, Linear, NormWeight, Slot, Step, StreamOperation};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads, Take};
 use crate::cuda::geometry::KV_PIECE;
 use crate::cuda::linear::{GateKind, Gates};
@@ -557,6 +557,10 @@ impl Step for Lowering<'_> {
     fn gate_per_layer(&mut self, layer: usize) -> Result<(), BackendError> {
         self.waiting = Waiting::PerLayer(layer);
         Ok(())
+    }
+
+    fn streams(&mut self, _: StreamOperation) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("several residual streams on a GPU".to_owned()))
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {

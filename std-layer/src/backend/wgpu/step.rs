@@ -8,7 +8,7 @@ use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
 use super::shapes::{HeadNorm, Sight};
 use super::weights::{Matrix, WgpuWeights, PART};
 use super::LogitsMemory;
-use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{BackendError, Linear, NormWeight, Slot, Step, StreamOperation};
 use crate::model::{Config, Gate, Norm, Pooling, Recurrence, Temperature};
 
 /// Encodes the operations of a step.
@@ -511,6 +511,10 @@ impl Step for Recorder<'_> {
 
     fn gate_per_layer(&mut self, layer: usize) -> Result<(), BackendError> {
         self.gate_layer(layer)
+    }
+
+    fn streams(&mut self, _: StreamOperation) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("several residual streams on a GPU".to_owned()))
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {

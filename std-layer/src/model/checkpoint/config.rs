@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::aliases;
 use super::factors::Factors;
+use super::gemma3n;
 use super::layout::Layout;
 use super::space;
 use super::values::{Divisors, Source};
@@ -86,7 +87,9 @@ const CLIP: &str = "clip_qkv";
 const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 32] = [
+const USUAL: [(&str, &[&str]); 33] = [
+    // Gemma 3n scales the first stream in front of the gates of embeddings.
+    ("altup_correct_scale", &["true"]),
     ("use_sliding_window", &["false"]),
     // Gemma 4 sees images as a whole, and texts by tokens.
     // Bounds of queries, keys and values behind norms.
@@ -385,7 +388,9 @@ pub(super) fn metadata(
     let usual = USUAL.iter().copied().filter(|(key, _)| *key != known);
     source.refuse_others(&usual.collect::<Vec<_>>())?;
     source.activation(architecture)?;
-    for (key, to) in SIZES {
+    // Networks of Gemma 3n may differ in this.
+    let each = |key| architecture == Architecture::Gemma3n && key == gemma3n::WIDTH;
+    for (key, to) in SIZES.into_iter().filter(|(key, _)| !each(*key)) {
         if let Some(size) = source.size(key)? {
             source.set(to, Value::U32(size))?;
         }
@@ -404,6 +409,7 @@ pub(super) fn metadata(
     }
     source.experts(architecture)?;
     source.scales(architecture)?;
+    source.gemma3n(architecture)?;
     source.gemma4(architecture)?;
     source.neox(architecture)?;
     source.llama4(architecture)?;

@@ -95,7 +95,11 @@ impl Source<'_> {
     }
 
     /// A size of each layer.
-    fn for_each_layer(&mut self, key: &str, sizes: impl Iterator<Item = u32>) -> Result<(), String> {
+    pub(super) fn for_each_layer(
+        &mut self,
+        key: &str,
+        sizes: impl Iterator<Item = u32>,
+    ) -> Result<(), String> {
         let key = format!("{}.{key}", self.prefix);
         self.writer.set_array(&key, ValueType::U32, sizes.map(Value::U32)).map_err(|e| e.to_string())
     }

@@ -14,6 +14,7 @@ mod dense;
 mod encoder;
 mod experts;
 mod factors;
+mod gemma3n;
 mod gemma4;
 mod latent;
 mod layout;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Everything outside layers.
-pub(in crate::model) static GLOBAL: [Name; 19] = [
+pub(in crate::model) static GLOBAL: [Name; 21] = [
     EMBEDDING,
     POSITIONS,
     TOKEN_TYPES,
@@ -23,9 +23,11 @@ pub(in crate::model) static GLOBAL: [Name; 19] = [
     LONG_FACTORS,
     DENSE[0],
     DENSE[1],
+    SPLIT,
+    MERGE,
 ];
 /// Everything that a layer has.
-pub(in crate::model) static LAYER: [Name; 78] = [
+pub(in crate::model) static LAYER: [Name; 86] = [
     ATTENTION_NORM,
     ATTENTION_NORM_BIAS,
     QKV,
@@ -104,4 +106,12 @@ pub(in crate::model) static LAYER: [Name; 78] = [
     PER_LAYER_OUTPUT,
     POST_PER_LAYER_NORM,
     SCALE,
+    STREAM_ROUTER,
+    STREAM_ROUTER_NORM,
+    PREDICT,
+    CORRECT,
+    CORRECT_SCALE,
+    LOW_RANK[0],
+    LOW_RANK[1],
+    LOW_RANK_NORM,
 ];
