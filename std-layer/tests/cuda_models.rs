@@ -402,6 +402,9 @@ fn what_does_not_fit_is_refused() {
     let odd = Tiny { intermediate: 100, ..Tiny::new("qwen3moe", None) }.open();
     let error = Generator::new(gpu(&fake), &odd, exact()).unwrap_err().to_string();
     assert!(error.contains("an expert's feed-forward network of 100"), "{error}");
+    let phi = Tiny::new("phimoe", None).open();
+    let error = Generator::new(gpu(&fake), &phi, exact()).unwrap_err().to_string();
+    assert!(error.contains("scored one after the other (Phi 3.5)"), "{error}");
     // A text that asks for no row.
     let run = Run { sequence: g.create(), tokens: 1, outputs: Outputs::None };
     let refused = g.embed(&[&[]], Pooling::Mean).unwrap_err();

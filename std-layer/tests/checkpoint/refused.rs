@@ -79,6 +79,27 @@ fn configurations_of_others() {
             ("[1,1,1]", "4", &["no_rope_layers", "4th"]),
         ],
     );
+    let unequal = r#""rope_scaling":{"rope_type":"longrope","short_mscale":1.2,"long_mscale":1.3,"short_factor":[],"long_factor":[]}"#;
+    changed_configurations(
+        &tiny("phimoe"),
+        &[
+            (
+                r#""router_jitter_noise":0.01"#,
+                r#""router_jitter_noise":0.02"#,
+                &["router_jitter_noise is 0.02"],
+            ),
+            (r#""num_experts_per_tok":2"#, r#""num_experts_per_tok":3"#, &["num_experts_per_tok is 3"]),
+            (r#""rope_scaling":null"#, unequal, &["short_mscale is 1.2", "long_mscale 1.3"]),
+        ],
+    );
+    changed_configurations(
+        &tiny("minicpm3"),
+        &[
+            (r#""scale_emb":6,"#, "", &["scale_emb"]),
+            (r#""v_head_dim":24"#, r#""v_head_dim":16"#, &["kv_b_proj", "192"]),
+            (r#""v_head_dim":24"#, r#""v_head_dim":null"#, &["kv_b_proj", "192"]),
+        ],
+    );
     changed_configurations(
         &tiny("minicpm"),
         &[

@@ -322,3 +322,44 @@ fn layers_that_differ() {
     draft.set("deci.attention.head_count_kv", Value::U32(1 << 31));
     assert_eq!(bad_value(&draft).1, "2147483648");
 }
+
+/// MiniCPM 3 has the matrices of keys and values in one, which is taken apart: of each head the rows of keys become columns.
+#[test]
+fn keys_and_values_in_one() {
+    let mut draft = Draft::of("minicpm3");
+    for tensor in draft.tensors.iter_mut().filter(|tensor| tensor.name.ends_with("attn_kv_b.weight")) {
+        (tensor.of, tensor.fill) = (GgmlType::F32, 0.5);
+    }
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    assert!(model.unused().is_empty());
+    let w = model.weights().unwrap();
+    for layer in &w.layers {
+        let latent = layer.latent.as_ref().unwrap();
+        for (all, shape) in [(&latent.keys, (32, 8)), (&latent.values, (8, 32))] {
+            assert_eq!(all.iter().map(|m| (m.rows(), m.cols())).collect::<Vec<_>>(), [shape; 4]);
+            assert!(all.iter().all(|m| m.format().is_none()));
+            assert!(all.iter().all(|m| m.decoded(&[0]).unwrap() == vec![0.5; shape.1]));
+        }
+    }
+    // Rows that heads cannot share, and what is made is there already.
+    let rows = |n: u64| {
+        let mut draft = Draft::of("minicpm3");
+        draft.tensors.iter_mut().filter(|t| t.name.contains("attn_kv_b")).for_each(|t| t.dims[1] = n);
+        refused(&draft).to_string()
+    };
+    for (n, problem) in
+        [(66, "has 66 rows: 4 heads have more than 8 each"), (32, "has 32 rows"), (0, "has 0 rows")]
+    {
+        assert!(rows(n).contains(problem), "{}", rows(n));
+    }
+    let mut draft = Draft::of("minicpm3");
+    draft.tensor("blk.2.attn_v_b.weight", &[32, 8, 4], GgmlType::F32);
+    assert!(refused(&draft).to_string().contains("blk.2.attn_v_b.weight"));
+    let mut draft = Draft::of("minicpm3");
+    draft.set("minicpm3.attention.key_length", Value::U32(8));
+    assert_eq!(bad_value(&draft).2, "above the 8 elements that are rotated");
+    draft.set("minicpm3.attention.key_length", Value::U32(16));
+    draft.set("minicpm3.attention.kv_lora_rank", Value::U32(31));
+    assert!(bad_value(&draft).2.contains("even with 8"));
+}

@@ -182,8 +182,10 @@ impl Source<'_> {
         let [short, long] = ["short_mscale", "long_mscale"].map(|key| Self::number(parameters, key));
         let (short, long) = (short?, long?);
         if short != long || short.is_some() && architecture != Architecture::PhiMoe {
+            let said = ["short_mscale", "long_mscale"].map(|key| parameters.get(key).unwrap_or(&Json::Null));
             return Err(format!(
-                "short_mscale is {short:?}, and long_mscale {long:?}: longrope with them is supported with phimoe alone, if they are equal"
+                "short_mscale is {}, and long_mscale {}: longrope with them is supported with phimoe alone, if they are equal",
+                said[0], said[1]
             ));
         }
         let longer = match said {
