@@ -108,6 +108,8 @@ pub fn trials(trials: &mut Trials) {
         (wide, KvType::F16),
         (like("gpt2"), KvType::F32),
         (like("mistral3"), KvType::F32),
+        // Heads of keys that differ, and layers without attention.
+        (Tiny::new("deci", None), KvType::F32),
     ];
     for (tiny, kind) in some_of(all, 4) {
         let name = format!("model_trees_{}_heads_of_{}_{kind:?}", tiny.architecture, tiny.head_dim);

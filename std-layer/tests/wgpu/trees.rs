@@ -24,6 +24,7 @@ fn drafts_are_the_cpus() {
         (like("llama"), KvType::F32, None),
         (Tiny { window: 5, ..like("gemma3") }, KvType::F32, None),
         (Tiny { window: 5, ..Tiny::with_per_layer() }, KvType::F32, None),
+        (Tiny::new("deci", None), KvType::F32, None),
         (Tiny { experts: Some((3, 3)), ..like("gpt-oss") }, KvType::F32, None),
         (Tiny { head_dim: 36, kv_heads: 4, ..like("qwen3") }, KvType::F32, Some(8.0)),
         (like("llama"), KvType::F16, None),

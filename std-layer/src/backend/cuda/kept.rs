@@ -11,7 +11,7 @@ pub(super) enum LayerCache {
     Positions(KvCache),
     /// States, one behind the other.
     States(Buffer<f32>),
-    /// Nothing: it attends to what another layer has.
+    /// Nothing: it attends to what another layer has, or not at all.
     Nothing,
 }
 
