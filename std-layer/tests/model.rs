@@ -443,6 +443,7 @@ fn tokens_that_begin_and_end_texts() {
     assert_eq!(bos(&[("model", Value::String("llama"))]), Some(1));
     assert_eq!(bos(&[("model", Value::String("gpt2"))]), None);
     assert_eq!(bos(&[("pre", Value::String("llama-bpe"))]), Some(1));
+    assert_eq!(bos(&[("pre", Value::String("falcon-h1"))]), Some(1));
     assert_eq!(bos(&[("add_bos_token", Value::Bool(false))]), None);
     assert_eq!(bos(&[("model", Value::String("none")), ("add_bos_token", Value::Bool(true))]), Some(1));
 }

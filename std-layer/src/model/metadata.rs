@@ -315,7 +315,7 @@ impl<'a> Metadata<'a> {
                 Some("llama" | "bert") => true,
                 Some("gpt2") => {
                     let pre = self.str("tokenizer.ggml.pre")?.unwrap_or_default();
-                    ["llama3", "llama-v3", "llama-bpe"].contains(&pre)
+                    ["llama3", "llama-v3", "llama-bpe", "falcon-h1"].contains(&pre)
                 }
                 _ => false,
             },
