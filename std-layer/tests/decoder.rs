@@ -48,7 +48,9 @@ fn under_emulation(natively: usize, otherwise: usize) -> usize {
 fn exact_logits_are_the_oracles() {
     let all = Tiny::all().into_iter().chain(Tiny::others()).chain(Tiny::mixtures());
     let all = all.chain(Tiny::hybrids()).chain(Tiny::latent()).chain([Tiny::with_best_of_groups()]);
-    let all = all.chain(with_sinks()).chain(Tiny::rankers());
+    // Which GPUs refuse.
+    let on_the_cpu = [None, Some(QuantFormat::Q8_0)].map(|format| Tiny::new("phimoe", format));
+    let all = all.chain(with_sinks()).chain(Tiny::rankers()).chain(on_the_cpu);
     for tiny in all.step_by(under_emulation(1, 7)) {
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
@@ -77,6 +79,7 @@ fn kinds_that_lack_a_part_are_passed_over() {
         (bounded, "bounds of queries and keys that are normed as a whole"),
         (grouped, "33 groups of experts"),
         (config("gemma3n"), "several residual streams"),
+        (config("phimoe"), "scored one after the other"),
     ] {
         let choice = choose_for(&config, 1).unwrap();
         assert_eq!(choice.kind, BackendKind::Cpu);

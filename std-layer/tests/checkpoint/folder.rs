@@ -458,7 +458,7 @@ pub fn config(tiny: &Tiny) -> String {
         let qwen = format!(
             r#""num_experts":{count},"moe_intermediate_size":{},"norm_topk_prob":{},"decoder_sparse_step":1,"mlp_only_layers":[]"#,
             tiny.intermediate,
-            !["qwen2moe", "olmoe"].contains(&tiny.architecture),
+            !["qwen2moe", "olmoe", "phimoe"].contains(&tiny.architecture),
         );
         let count = match kind {
             "mixtral" => format!(r#""num_local_experts":{count}"#),

@@ -170,7 +170,6 @@ impl Tiny {
             ("apertus", None),
             ("exaone-moe", None),
             ("afmoe", Some(QuantFormat::Q8_0)),
-            ("phimoe", None),
             ("gemma3n", None),
         ]
         .map(|(name, format)| Self::new(name, format))
