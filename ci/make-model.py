@@ -413,7 +413,7 @@ TESTS = {
     # Layers without attention, without a network and without either, heads of keys and networks that differ.
     "tiny-deci": dict(architecture="deci", layers=6, factors=True, uneven=([2, 4, 0, 0, 1, 0], [128, 64, 192, 0, 0, 96])),
     "tiny-deci-heads": dict(architecture="deci", uneven=([4, 1, 2], [128, 128, 128])),
-    "tiny-minicpm3": dict(architecture="minicpm3", tied=True, longrope=True, latent=(48, 32, 32, 16, 16)),
+    "tiny-minicpm3": dict(architecture="minicpm3", tied=True, longrope=True, latent=(48, 32, 32, 16, 16), keys={"logit_scale": 1.0}),
     "tiny-phimoe": dict(
         architecture="phimoe",
         experts=(8, 2, 128),

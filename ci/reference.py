@@ -148,7 +148,7 @@ class Model:
     def is_local(self, layer):
         """Whether a layer sees a window alone."""
         if self.architecture not in PERIODS:
-            return self.architecture == "phi3"
+            return self.architecture in ("phi3", "phimoe")
         period = self.get("attention.sliding_window_pattern", PERIODS[self.architecture])
         other = 0 if self.architecture == "modern-bert" else period - 1 if isinstance(period, int) else None
         by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period != other
