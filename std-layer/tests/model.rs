@@ -294,7 +294,7 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(windows, [true, true, true, false, true, true, true]);
         } else if is(&["phi3", "phimoe"]) {
             assert_eq!(c.ropes, [rope(1e6)]);
-            assert_eq!(c.layer, [Layer { window: Some(8), ..Layer::default() }; 7]);
+            assert_eq!(c.layer, [Layer { window: Some(8), experts: mixture, ..Layer::default() }; 7]);
         } else if gpt_oss || name == "gemma2" {
             // Every second layer sees all, and all rotate alike.
             assert_eq!(c.ropes, [rope(1e6)]);

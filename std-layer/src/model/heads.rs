@@ -4,7 +4,7 @@ use super::family::{Family, Recurrent, Windows};
 use super::keys::{Metadata, LARGEST};
 use super::source::{numbers, Files};
 use super::uneven::Uneven;
-use super::{names, KvHeads, LatentAttention, Layer, ModelError};
+use super::{names, Architecture, KvHeads, LatentAttention, Layer, ModelError};
 use crate::gguf::Value;
 
 const HEADS: &str = ".attention.head_count";
@@ -47,7 +47,9 @@ impl Metadata<'_> {
             }
         };
         let latent = self.latent_attention((family, files), heads)?;
-        if let Some(of) = latent.filter(|_| files.named(&names::LATENT_BOTH).is_some()) {
+        let in_one =
+            family.architecture == Architecture::MiniCpm3 && files.named(&names::LATENT_BOTH).is_some();
+        if let Some(of) = latent.filter(|_| in_one) {
             let kv = KvHeads { count: 1, dim: of.cached() };
             return Ok(Heads { count: heads, kv, local: None, with_keys, latent, uneven });
         }
