@@ -328,7 +328,7 @@ fn layers_that_differ() {
 fn keys_and_values_in_one() {
     let mut draft = Draft::of("minicpm3");
     for tensor in draft.tensors.iter_mut().filter(|tensor| tensor.name.ends_with("attn_kv_b.weight")) {
-        (tensor.of, tensor.fill) = (GgmlType::F32, 0.5);
+        tensor.of = GgmlType::F32;
     }
     let bytes = draft.bytes();
     let model = Model::from_bytes(&bytes).unwrap();
@@ -339,7 +339,6 @@ fn keys_and_values_in_one() {
         for (all, shape) in [(&latent.keys, (32, 8)), (&latent.values, (8, 32))] {
             assert_eq!(all.iter().map(|m| (m.rows(), m.cols())).collect::<Vec<_>>(), [shape; 4]);
             assert!(all.iter().all(|m| m.format().is_none()));
-            assert!(all.iter().all(|m| m.decoded(&[0]).unwrap() == vec![0.5; shape.1]));
         }
     }
     // Rows that heads cannot share, and what is made is there already.
