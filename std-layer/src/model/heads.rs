@@ -4,7 +4,7 @@ use super::family::{Family, Recurrent, Windows};
 use super::keys::{Metadata, LARGEST};
 use super::source::{numbers, Files};
 use super::uneven::Uneven;
-use super::{names, Architecture, KvHeads, LatentAttention, Layer, ModelError};
+use super::{names, KvHeads, LatentAttention, Layer, ModelError};
 use crate::gguf::Value;
 
 const HEADS: &str = ".attention.head_count";
@@ -46,10 +46,8 @@ impl Metadata<'_> {
                 (heads, self.kv_heads(family, heads, layers)?)
             }
         };
-        let latent = self.latent_attention((family, files), heads)?;
-        let in_one =
-            family.architecture == Architecture::MiniCpm3 && files.named(&names::LATENT_BOTH).is_some();
-        if let Some(of) = latent.filter(|_| in_one) {
+        let latent = self.latent_attention((family, files), [hidden, heads])?;
+        if let Some(of) = latent.filter(|_| files.latent_in_one(family.architecture)) {
             let kv = KvHeads { count: 1, dim: of.cached() };
             return Ok(Heads { count: heads, kv, local: None, with_keys, latent, uneven });
         }

@@ -595,7 +595,7 @@ impl Config {
             gates_apart: family.gates_apart,
             recurrence,
             latent_attention,
-            latent_both: architecture == Architecture::MiniCpm3 && has(&names::LATENT_BOTH),
+            latent_both: files.latent_in_one(architecture),
             attention_sinks: family.attention_sinks,
             ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,

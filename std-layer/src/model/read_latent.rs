@@ -2,6 +2,7 @@
 
 use super::family::Family;
 use super::keys::{Metadata, LARGEST};
+use super::names::Naming;
 use super::source::{bad_tensor, Files};
 use super::weights::LatentWeights;
 use super::{names, Architecture, Config, LatentAttention, ModelError};
@@ -12,7 +13,7 @@ impl Metadata<'_> {
     pub(super) fn latent_attention(
         &self,
         (family, files): (&Family, &Files<'_>),
-        heads: usize,
+        [hidden, heads]: [usize; 2],
     ) -> Result<Option<LatentAttention>, ModelError> {
         const KEY: &str = ".attention.key_length_mla";
         const VALUE: &str = ".attention.value_length_mla";
@@ -20,9 +21,9 @@ impl Metadata<'_> {
         if !family.latent {
             return Ok(None);
         }
-        let both = files.named(&names::LATENT_BOTH);
-        let in_one = both.filter(|_| family.architecture == Architecture::MiniCpm3);
-        if let (Some(both), None, None) = (both, in_one, files.named(&names::LATENT_KEYS)) {
+        let in_one = files.latent_in_one(family.architecture);
+        let both = files.named(&names::LATENT_BOTH).filter(|_| !in_one);
+        if let (Some(both), None) = (both, files.named(&names::LATENT_KEYS)) {
             let problem = format!(
                 "has the matrices of keys and of values in one, as files of before 2025 do: {} and {} are needed, which a new conversion gives",
                 names::LATENT_KEYS.gguf,
@@ -33,8 +34,8 @@ impl Metadata<'_> {
         self.refuse(".attn_logit_softcapping", "absent: scores of latent attention have no cap", |v| {
             v.as_f64() != Some(0.0)
         })?;
-        if let Some(both) = in_one {
-            return self.latent_in_one((both.name(), both.rows()), heads).map(Some);
+        if in_one {
+            return self.latent_in_one([hidden, heads]).map(Some);
         }
         let rank = self.needed_size(RANK)?;
         let rotated = self.needed_size(".rope.dimension_count")?;
@@ -68,43 +69,31 @@ impl Metadata<'_> {
         Ok(Some(LatentAttention { query_rank, rank, plain: query - rotated, rotated, values }))
     }
 
-    /// Latent attention where files have the matrices of keys and values in one, of so many rows: then keys of other files are not there, and that of the length of keys is about those
-    /// of queries.
-    fn latent_in_one(
-        &self,
-        (name, rows): (&str, Option<u64>),
-        heads: usize,
-    ) -> Result<LatentAttention, ModelError> {
+    /// Latent attention where GGUF files have the matrices of keys and values in one: then keys of other files are not there, and those of lengths are about heads of queries
+    /// and of results.
+    fn latent_in_one(&self, [hidden, heads]: [usize; 2]) -> Result<LatentAttention, ModelError> {
         const KEY: &str = ".attention.key_length";
+        const VALUE: &str = ".attention.value_length";
         const RANK: &str = ".attention.kv_lora_rank";
         let (rank, rotated) = (self.needed_size(RANK)?, self.needed_size(".rope.dimension_count")?);
         let query = self.needed_size(KEY)?;
-        let plain = query.checked_sub(rotated).filter(|&plain| plain > 0);
-        let Some(plain) = plain else {
-            return self.unfit(KEY, query, format!("above the {rotated} elements that are rotated"));
+        let values = match self.size(VALUE)? {
+            Some(values) => values,
+            None if hidden >= heads => hidden / heads,
+            None => return self.unfit(VALUE, 0, "there, with more heads than elements".to_owned()),
         };
-        let most = LARGEST / heads as u64;
-        let cached = rank + rotated;
-        if cached as u64 > most || query as u64 > most || !cached.is_multiple_of(2) {
-            return self.unfit(
-                RANK,
-                rank,
-                format!("even with {rotated}, and at most {LARGEST} / {heads} heads"),
+        if query <= rotated {
+            return self.unfit(KEY, query, format!("above the {rotated} elements that are rotated"));
+        }
+        let (most, cached) = (LARGEST / heads as u64, rank + rotated);
+        if (cached as u64).max((query + values) as u64) > most || !cached.is_multiple_of(2) {
+            let expected = format!(
+                "even with {rotated}, and at most {LARGEST} / {heads} heads, as heads of {query} and {values}"
             );
+            return self.unfit(RANK, rank, expected);
         }
-        let all = rows.unwrap_or(0);
-        let values = (all / heads as u64).checked_sub(plain as u64).filter(|&values| values > 0);
-        match values.filter(|_| all.is_multiple_of(heads as u64) && all <= LARGEST) {
-            Some(values) => {
-                let query_rank = self.size(".attention.q_lora_rank")?;
-                Ok(LatentAttention { query_rank, rank, plain, rotated, values: values as usize })
-            }
-            None => {
-                let problem =
-                    format!("has {all} rows: {heads} heads have more than {plain} each, and all as many");
-                Err(bad_tensor(name, problem))
-            }
-        }
+        let query_rank = self.size(".attention.q_lora_rank")?;
+        Ok(LatentAttention { query_rank, rank, plain: query - rotated, rotated, values })
     }
 
     /// The factor of sines and cosines of latent attention, and that of its scores. Of texts that YaRN makes longer, scores have the factor `(m ln(factor) + 1)^2`,
@@ -120,6 +109,11 @@ impl Metadata<'_> {
 }
 
 impl Files<'_> {
+    /// Whether these files have the matrices of keys and values of latent attention in one.
+    pub(super) fn latent_in_one(&self, architecture: Architecture) -> bool {
+        architecture == Architecture::MiniCpm3 && self.naming() == Naming::Gguf
+    }
+
     /// What a layer has for latent attention alone.
     pub(super) fn latent(
         &self,

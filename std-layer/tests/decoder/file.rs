@@ -18,14 +18,23 @@ impl Tiny {
         };
         set("general.architecture", Value::String(self.architecture));
         let head_dim = self.queries_and_keys(1).0 / self.heads;
-        // Keys of MiniCPM 3 are about queries, and it has no other.
+        // Keys of MiniCPM 3 are about heads of queries and of results.
         let in_one = self.architecture == "minicpm3";
         for (key, value) in [
             ("block_count", self.layers),
             ("embedding_length", self.hidden),
             ("attention.head_count", self.heads),
             ("attention.key_length", if in_one { PLAIN + ROTATED } else { head_dim }),
-            ("attention.value_length", if self.is_latent() { RANK } else { head_dim }),
+            (
+                "attention.value_length",
+                if in_one {
+                    VALUES
+                } else if self.is_latent() {
+                    RANK
+                } else {
+                    head_dim
+                },
+            ),
             ("context_length", 4096),
             ("vocab_size", self.vocabulary),
         ] {

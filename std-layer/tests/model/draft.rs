@@ -156,7 +156,9 @@ impl Draft {
         let (kv_heads, head_dim) = kv_heads(architecture);
         // Of MiniCPM 3, it is about queries.
         own("attention.key_length", Value::U32(if architecture == "minicpm3" { 16 } else { head_dim }));
-        own("attention.value_length", Value::U32(if is_latent(architecture) { 32 } else { 16 }));
+        if architecture != "minicpm3" {
+            own("attention.value_length", Value::U32(if is_latent(architecture) { 32 } else { 16 }));
+        }
         if is_latent(architecture) {
             let sizes = [("kv_lora_rank", 32), ("key_length_mla", 16), ("value_length_mla", 8)];
             sizes.iter().for_each(|(key, n)| own(&format!("attention.{key}"), Value::U32(*n)));

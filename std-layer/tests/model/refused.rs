@@ -185,8 +185,7 @@ const SIZES: [&str; 9] = [
 fn is_unread(name: &str, key: &str) -> bool {
     let of_layers =
         key.starts_with("attention.") && !key.ends_with("epsilon") || key == "feed_forward_length";
-    let of_values = ["attention.value_length", "attention.head_count_kv"].contains(&key);
-    name == "mamba2" && of_layers || name == "minicpm3" && of_values
+    name == "mamba2" && of_layers || name == "minicpm3" && key == "attention.head_count_kv"
 }
 
 #[test]
