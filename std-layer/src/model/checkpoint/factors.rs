@@ -8,9 +8,12 @@ use crate::aligned::AlignedVec;
 use crate::gguf::{GgmlType, Value};
 use crate::model::Architecture;
 
-/// The ends of names of matrices, and a factor for each so many rows of them; of all rows if no number is said.
+/// A factor for each so many rows; for all rows if no number is said.
+type OfRows = Vec<(Option<usize>, f64)>;
+
+/// The ends of names of matrices, and factors of their rows.
 #[derive(Default)]
-pub(super) struct Factors(Vec<(&'static str, Vec<(Option<usize>, f64)>)>);
+pub(super) struct Factors(Vec<(&'static str, OfRows)>);
 
 impl Source<'_> {
     /// The factors of Falcon-H1. Those of embeddings, logits and scores of attention are metadata.
