@@ -106,7 +106,7 @@ pub struct LinearAttention {
     /// Whether head `h` of values belongs to head `h % key_heads` of keys. Otherwise heads of values that belong to the same follow each other: to head
     /// `h / (value_heads / key_heads)`.
     pub tiled: bool,
-    /// Whether what states give is normed. If it is not, [`UNNORMED`] says what norms compute.
+    /// Whether what states give is normed. If it is not, weights and epsilon of the norm are so large that it changes nothing.
     pub normed: bool,
 }
 
