@@ -659,9 +659,14 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.key("rope.dimension_count_swa", local[1])
         m.key("rope.freq_base_swa", 10000.0)
     size, shared = per_layer or (0, 0)
+
+    def width_of(layer):
+        """Of the networks of Gemma 4's layers without keys of their own twice as much."""
+        return between if layer < layers - shared or streams else 2 * between
+
     if per_layer:
         told = told | {"embedding_length_per_layer_input": size, "attention.shared_kv_layers": shared}
-        told["feed_forward_length"] = [between if i < layers - shared else 2 * between for i in range(layers)]
+        told["feed_forward_length"] = [width_of(i) for i in range(layers)]
     elif local:
         told["embedding_length_per_layer_input"] = 0
     for key, value in told.items():
@@ -807,7 +812,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             if all_shared:
                 network("_shexp", all_shared)
         else:
-            network("", uneven[1][i] if uneven else between if i < layers - shared else 2 * between)
+            network("", uneven[1][i] if uneven else width_of(i))
         if per_layer:
             m.matrix(layer + "inp_gate.weight", size, width, kind("inp_gate", i))
             m.matrix(layer + "proj.weight", width, size, kind("proj", i))
