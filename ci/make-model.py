@@ -433,7 +433,7 @@ TESTS = {
         tied=True,
         kv_heads=1,
         per_layer=(32, 2),
-        streams=(4, 16),
+        streams=(4, 32),
         keys={
             "attention.sliding_window": 8,
             "attention.sliding_window_pattern": 3,

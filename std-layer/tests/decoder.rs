@@ -197,6 +197,31 @@ fn exact_bits_depend_on_nothing() {
     }
 }
 
+/// A row whose logits are asked for is what it is where those of all are.
+#[test]
+fn rows_that_are_left_out() {
+    let models = ["gemma3n", "gemma3", "qwen35"].map(|name| Tiny::new(name, None));
+    for tiny in models.into_iter().chain([Tiny::with_per_layer()]) {
+        let model = tiny.open();
+        let tokens = tokens(50, tiny.vocabulary);
+        let mut g = generator(&model, 2, exact());
+        let all = g.logits(&tokens).unwrap();
+        let sequence = g.create();
+        let last = g.extend(sequence, &tokens, Outputs::Last).unwrap();
+        let last = g.backend().read_logits(&last).unwrap();
+        assert_eq!(bits(&last), bits(&all[49 * tiny.logits()..]), "{tiny:?}");
+        // Of nobody logits are asked for.
+        let sequence = g.create();
+        g.extend(sequence, &tokens[..49], Outputs::None).unwrap();
+        let last = g.extend(sequence, &tokens[49..], Outputs::Last).unwrap();
+        assert_eq!(
+            bits(&g.backend().read_logits(&last).unwrap()),
+            bits(&all[49 * tiny.logits()..]),
+            "{tiny:?}"
+        );
+    }
+}
+
 /// Of the fast path, threads and pages change no bit.
 #[test]
 fn fast_bits_depend_on_shapes_alone() {

@@ -110,6 +110,7 @@ fn scores_are_the_cpus() {
 #[test]
 fn greedy_tokens_are_the_cpus() {
     let all = Tiny::all().into_iter().chain(Tiny::mixtures()).chain(with_sinks());
+    let all = all.chain([Tiny::new("gemma3n", None)]);
     for tiny in all.chain(Tiny::hybrids()).chain(Tiny::latent()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
@@ -132,7 +133,7 @@ fn routers_that_overflow_do_no_harm() {
 /// Logits do not depend, beyond rounding, on how a prompt is cut, on pages, on sequences side by side, or on windows that forget.
 #[test]
 fn cuts_pages_and_sequences() {
-    for name in ["llama", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss", "qwen35"] {
+    for name in ["llama", "gemma3", "gemma3n", "qwen2moe", "qwen3moe", "gpt-oss", "qwen35"] {
         let Some(backend) = backend() else { return };
         let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
         let model = tiny.open();

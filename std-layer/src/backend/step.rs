@@ -36,12 +36,10 @@ pub enum Slot {
     PerLayerGates,
     /// What they give.
     PerLayerActivated,
-    /// The residual streams but the first, one behind the other; of that, what a layer predicted; and what is made of the others where all are joined.
+    /// The residual streams but the first, one behind the other.
     Streams,
-    /// What a layer predicted of the first residual stream.
+    /// What a layer predicted of the first one; behind the last layer the sum of all.
     Predicted,
-    /// Products of the other streams where all become one.
-    Merged,
     /// Between the two matrices of low rank beside attention.
     LowRank,
     /// What the network beside experts that have norms of their own gives, normed.
@@ -54,7 +52,7 @@ pub enum Slot {
 
 impl Slot {
     /// Every slot.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 21] = [
         Self::Hidden,
         Self::Normed,
         Self::Heads,
@@ -72,7 +70,6 @@ impl Slot {
         Self::PerLayerActivated,
         Self::Streams,
         Self::Predicted,
-        Self::Merged,
         Self::LowRank,
         Self::Aside,
         Self::Given,
@@ -128,7 +125,7 @@ impl Slot {
             Self::Activated => between,
             Self::PerLayer | Self::PerLayerProducts => config.per_layer.unwrap_or(0) * config.layers,
             Self::PerLayerGates | Self::PerLayerActivated => config.per_layer.unwrap_or(0),
-            Self::Streams | Self::Merged => config.hidden * config.streams.map_or(0, |of| of.others()),
+            Self::Streams => config.hidden * config.streams.map_or(0, |of| of.others()),
             Self::Predicted => config.streams.map_or(0, |_| config.hidden),
             Self::LowRank => config.streams.map_or(0, |of| of.rank),
             Self::Aside | Self::Given if config.experts.is_some_and(|experts| experts.normed) => {
@@ -196,6 +193,8 @@ pub enum Linear {
     LowRankDown(usize),
     /// The second one.
     LowRankUp(usize),
+    /// Another residual stream than the first, behind the last layer: the number among them.
+    Merge(usize),
     /// Logits.
     Output,
 }
@@ -210,7 +209,7 @@ impl Linear {
             Self::PerLayerGate(l) | Self::PerLayerOutput(l) | Self::LowRankDown(l) | Self::LowRankUp(l) => {
                 Some(l)
             }
-            Self::PerLayer | Self::Streams | Self::Output => None,
+            Self::PerLayer | Self::Streams | Self::Merge(_) | Self::Output => None,
         }
     }
 
@@ -228,6 +227,7 @@ impl Linear {
             Self::Streams => [Slot::Normed, Slot::Streams],
             Self::LowRankDown(_) => [Slot::Normed, Slot::LowRank],
             Self::LowRankUp(_) => [Slot::LowRank, Slot::Delta],
+            Self::Merge(_) => [Slot::Normed, Slot::Delta],
             Self::Output => [Slot::Normed, Slot::Logits],
         }
     }
@@ -246,8 +246,10 @@ pub enum StreamOperation {
     Correct(usize),
     /// Adds `norm(Delta)`, which a layer made of its embeddings of tokens, to each of `Streams`.
     AddToOthers(usize),
-    /// `Hidden`: the mean of it and of products of `Streams`, each with a matrix of its own, that are made as long as it.
-    Merge,
+    /// `Normed`: another stream than the first, by its number among them, in front of its [product](Linear::Merge).
+    Take(usize),
+    /// `Predicted` is the sum of the first stream and of `Delta`, made as long as that, for each other stream so far; with the last one `Hidden` becomes the mean of all.
+    Merge(usize),
 }
 
 /// The operations of a step. Which rows there are, where they stand in their sequences and which of them need logits is known when a

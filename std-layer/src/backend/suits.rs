@@ -20,7 +20,6 @@ fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
     refuse([
         (mixed, "experts that are scored one after the other (Phi 3.5) on a GPU".to_owned()),
         (groups > 32, format!("{groups} groups of experts on a GPU: there may be 32")),
-        (config.streams.is_some(), "several residual streams on a GPU".to_owned()),
         (bounded, "bounds of queries and keys that are normed as a whole on a GPU".to_owned()),
     ])
 }
@@ -59,6 +58,7 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
     let states =
         format!("linear attention with heads of {keys_of_states} and {values} elements on a GPU: at most 128, the first and all of the second a multiple of 4");
     let taps = config.recurrence.as_ref().map_or(2, Recurrence::taps);
+    refuse([(config.streams.is_some(), "several residual streams through CUDA or ROCm".to_owned())])?;
     let odd_network =
         config.layer.iter().filter_map(|layer| layer.intermediate).find(|n| !n.is_multiple_of(8));
     let expert = config.experts.map_or(0, |experts| experts.intermediate);
@@ -91,10 +91,13 @@ pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
     let per_layer =
         format!("embeddings for a layer of {n} elements through wgpu: they must be a multiple of 32");
     let given = if config.latent_attention.is_some() { config.mixed() } else { 0 };
+    let (hidden, rank) = config.streams.map_or((0, 0), |of| (config.hidden, of.rank));
+    let streams = format!("several residual streams of {hidden} elements, with matrices of rank {rank} beside attention, through wgpu: both must be a multiple of 32");
     let latent = format!("{given} numbers of latent attention through wgpu: they must be a multiple of 32");
     refuse([
         (others, "layer norms of what is added to the residual stream through wgpu".to_owned()),
         (!n.is_multiple_of(32), per_layer),
         (!given.is_multiple_of(32), latent),
+        (!(hidden.is_multiple_of(32) && rank.is_multiple_of(32)), streams),
     ])
 }

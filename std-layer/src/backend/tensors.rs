@@ -179,7 +179,7 @@ pub(super) struct Tensors<P, V, E, H> {
     per_layer_norm: Option<V>,
     /// What makes residual streams, and what joins them.
     split: P,
-    merge: Option<H>,
+    merge: Vec<P>,
 }
 
 impl<P, V, E, H> Tensors<P, V, E, H> {
@@ -283,6 +283,8 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
         let per_layer = to.product(&projection)?;
         let per_layer_norm = weights.per_layer.as_ref().map(|of| to.vector(&of.norm)).transpose()?;
         let split: Vec<_> = weights.streams.iter().flat_map(|of| of.split.iter().copied()).collect();
+        let split = to.product(&split)?;
+        let merge = weights.streams.iter().flat_map(|of| &of.merge);
         Ok(Self {
             layers,
             output,
@@ -291,8 +293,8 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             embedding_norm,
             per_layer,
             per_layer_norm,
-            split: to.product(&split)?,
-            merge: weights.streams.as_ref().map(|of| to.heads(&of.merge)).transpose()?,
+            split,
+            merge: merge.map(|matrix| to.product(&[*matrix])).collect::<Result<_, _>>()?,
         })
     }
 
@@ -310,6 +312,7 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             Linear::Streams => &self.split,
             Linear::LowRankDown(l) => &self.layers[l].low_rank[0],
             Linear::LowRankUp(l) => &self.layers[l].low_rank[1],
+            Linear::Merge(other) => &self.merge[other],
             Linear::Output => &self.output,
         }
     }
@@ -323,7 +326,12 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
             of_attention.into_iter().chain([Linear::GateUp(l), Linear::Down(l)]).chain(beside)
         };
         let of_model = [Linear::PerLayer, Linear::Streams, Linear::Output];
-        (0..self.layers.len()).flat_map(of_layer).chain(of_model).map(|linear| self.linear(linear))
+        let merge = (0..self.merge.len()).map(Linear::Merge);
+        (0..self.layers.len())
+            .flat_map(of_layer)
+            .chain(of_model)
+            .chain(merge)
+            .map(|linear| self.linear(linear))
     }
 
     /// The weight of a norm.
@@ -425,18 +433,10 @@ impl<P, V, E, H> Tensors<P, V, E, H> {
         self.layers[layer].streams.as_ref().ok_or_else(|| other_kind("several residual streams"))
     }
 
-    /// The matrices that streams are multiplied with where they are joined, one for each but the first.
-    ///
-    /// # Errors
-    /// `Unsupported` if the model has one stream.
-    pub(super) fn merge(&self) -> Result<&H, BackendError> {
-        self.merge.as_ref().ok_or_else(|| other_kind("several residual streams"))
-    }
-
-    /// The matrices of all heads of all layers with latent attention, and those that join residual streams.
+    /// The matrices of all heads of all layers with latent attention.
     pub(super) fn all_heads(&self) -> impl Iterator<Item = &H> {
         let latent = self.layers.iter().filter_map(|layer| layer.latent.as_ref());
-        latent.flat_map(|latent| [&latent.keys, &latent.values]).chain(&self.merge)
+        latent.flat_map(|latent| [&latent.keys, &latent.values])
     }
 
     /// The sinks of a layer's heads.

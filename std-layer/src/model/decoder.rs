@@ -123,10 +123,12 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         }
         network(config, step, layer)?;
     }
-    match config.streams {
-        Some(_) => step.streams(StreamOperation::Merge),
-        None => Ok(()),
+    for other in 0..config.streams.map_or(0, |streams| streams.others()) {
+        step.streams(StreamOperation::Take(other))?;
+        step.linear(Linear::Merge(other))?;
+        step.streams(StreamOperation::Merge(other))?;
     }
+    Ok(())
 }
 
 /// What products take.

@@ -47,7 +47,7 @@ pub fn keys(tiny: &Tiny) -> String {
         kinds.join(","),
         tiny.layers - 2,
         tiny.per_layer,
-        tiny.vocabulary
+        tiny.per_layer_vocabulary()
     )
 }
 
@@ -61,7 +61,7 @@ fn tokens_without_embeddings() {
         let folder = Folder::new(&format!("gemma3n, cut: {cut}"));
         let mut tensors = Dense::of(&tiny, &gguf);
         let table = tensors.iter_mut().find(|t| t.name == "model.embed_tokens_per_layer.weight").unwrap();
-        let row = table.bytes.len() / tiny.vocabulary;
+        let row = table.bytes.len() / tiny.per_layer_vocabulary();
         if cut {
             table.bytes.truncate(OWN * row);
             table.shape[0] = OWN;
@@ -70,8 +70,9 @@ fn tokens_without_embeddings() {
             table.bytes[OWN * row..].chunks_exact_mut(row).for_each(|to| to.copy_from_slice(&first));
         }
         let says = |n: usize| format!(r#""vocab_size_per_layer_input":{n}"#);
-        let own = if cut { OWN } else { tiny.vocabulary };
-        folder.config(&config(&tiny).replace(&says(tiny.vocabulary), &says(own)));
+        let whole = tiny.per_layer_vocabulary();
+        let own = if cut { OWN } else { whole };
+        folder.config(&config(&tiny).replace(&says(whole), &says(own)));
         folder.tensors(&tensors, 1);
         let model = Model::open(folder.path()).unwrap();
         assert_eq!(model.config().per_layer_vocabulary, own);
@@ -120,9 +121,9 @@ fn refused() {
         (r#"[0.5,0.0,"#, r#"[0.5,null,"#, &["activation_sparsity_pattern"]),
         (r#""activation_sparsity_pattern""#, r#""x""#, &["activation_sparsity_pattern is missing"]),
         (
-            r#""vocab_size_per_layer_input":97"#,
-            r#""vocab_size_per_layer_input":96"#,
-            &["embed_tokens_per_layer", "96", "97"],
+            r#""vocab_size_per_layer_input":90"#,
+            r#""vocab_size_per_layer_input":89"#,
+            &["embed_tokens_per_layer", "89", "90"],
         ),
     ];
     changed_configurations(&Tiny::new("gemma3n", None), cases);

@@ -169,6 +169,8 @@ impl Tiny {
             set("pooling_type", Value::U32(4));
         }
         if self.architecture == "gemma3n" {
+            let own = self.per_layer_vocabulary() as u32;
+            writer.set("gemma3n.vocab_size_per_layer_input", Value::U32(own)).unwrap();
             writer.set("gemma3n.altup.num_inputs", Value::U32(STREAMS as u32)).unwrap();
             // Half of the gates of the first layer count, all of the second, and a sixth of the third.
             let each = [0.0, f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY].map(Value::F32);

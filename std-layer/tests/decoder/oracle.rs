@@ -96,7 +96,9 @@ fn of_layers(config: &Config, weights: &HostWeights<'_>, tokens: &[u32], xs: &[V
             times(&projection, x).iter().map(|y| y / (config.hidden as f64).sqrt()).collect();
         let normed = products.chunks(n).flat_map(|part| norm(part, &of.norm, config.norm_eps));
         // The weights of the norm contain the factor of the sum.
-        normed.zip(&table[token as usize]).map(|(y, e)| y + (n as f64 / 2.0).sqrt() * e).collect()
+        // Tokens without embeddings of their own have those of the first one.
+        let own = &table[if (token as usize) < config.per_layer_vocabulary { token as usize } else { 0 }];
+        normed.zip(own).map(|(y, e)| y + (n as f64 / 2.0).sqrt() * e).collect()
     });
     embeddings.collect()
 }

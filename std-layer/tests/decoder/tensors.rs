@@ -30,7 +30,7 @@ impl Tiny {
         }
         if self.per_layer > 0 {
             let all_layers = self.per_layer * self.layers;
-            all.push(("per_layer_token_embd".to_owned(), vec![all_layers, self.vocabulary]));
+            all.push(("per_layer_token_embd".to_owned(), vec![all_layers, self.per_layer_vocabulary()]));
             all.push(("per_layer_model_proj".to_owned(), vec![self.hidden, all_layers]));
             all.push(("per_layer_proj_norm".to_owned(), vec![self.per_layer]));
         }

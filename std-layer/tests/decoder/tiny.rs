@@ -408,6 +408,11 @@ impl Tiny {
         heads.into_iter().map(|(name, head_dim)| Self { head_dim, ..Self::new(name, None) })
     }
 
+    /// Tokens that have embeddings for each layer of their own: of Gemma 3n not all.
+    pub fn per_layer_vocabulary(&self) -> usize {
+        self.vocabulary - if self.architecture == "gemma3n" { 7 } else { 0 }
+    }
+
     /// Elements between the halves of the feed-forward network of each layer.
     fn widths(&self) -> Vec<usize> {
         let wide = |l: usize| self.per_layer > 0 && l >= 2 || self.architecture == "deci" && l == 1;

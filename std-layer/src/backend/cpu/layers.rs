@@ -1,7 +1,5 @@
 //! Embeddings for each layer, sums of networks that have norms of their own, and several residual streams on the CPU.
 
-use super::head_products::HeadProducts;
-use super::latent::OfHeads;
 use super::program::Operation;
 use super::rows::{Add, NormOf, RowOp, RowWork, Rows};
 use super::step::Recorder;
@@ -83,8 +81,8 @@ impl Recorder<'_> {
 
     /// What [`Step::streams`](crate::backend::Step::streams) is.
     pub(super) fn on_streams(&mut self, operation: StreamOperation) -> Result<(), BackendError> {
-        let [normed, predicted, merged] =
-            [Slot::Normed, Slot::Predicted, Slot::Merged].map(|slot| self.slots[&slot]);
+        let [normed, predicted, products] =
+            [Slot::Normed, Slot::Predicted, Slot::Delta].map(|slot| self.slots[&slot]);
         let (work, out) = match operation {
             StreamOperation::Split => (Work::Match, Slot::Streams),
             StreamOperation::Predict(layer) => {
@@ -102,13 +100,8 @@ impl Recorder<'_> {
             StreamOperation::AddToOthers(layer) => {
                 (Work::AddToOthers(self.delta(NormWeight::PostPerLayer(layer))?), Slot::Streams)
             }
-            StreamOperation::Merge => {
-                let (matrices, step) = (self.weights.tensors.merge()?, self.weights.config.hidden);
-                let rows = [self.slots[&Slot::Streams], merged].map(|rows| OfHeads { rows, step });
-                let products = HeadProducts::new(&self.program.kernels, matrices, self.how(), rows)?;
-                self.push("streams", Operation::HeadProducts(products));
-                (Work::Merge(merged), Slot::Hidden)
-            }
+            StreamOperation::Take(other) => (Work::Take { other, to: normed }, Slot::Normed),
+            StreamOperation::Merge(other) => (Work::Merge { other, products, sum: predicted }, Slot::Hidden),
         };
         let [first, others] = [Slot::Hidden, Slot::Streams].map(|slot| self.slots[&slot]);
         self.push_rows("streams", RowWork::Streams(Streams { first, others, work }), out);

@@ -37,7 +37,7 @@ enum LogitsBy {
 
 /// Records the operations of a step.
 pub(super) struct Recorder<'a> {
-    pub(super) program: Program,
+    program: Program,
     pub(super) weights: &'a CpuWeights,
     group_of: Vec<usize>,
     precision: Precision,
@@ -241,7 +241,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// How products are computed.
-    pub(super) fn how(&self) -> How {
+    fn how(&self) -> How {
         How { rows: self.rows, precision: self.precision, threads: self.threads, split: false }
     }
 
@@ -379,7 +379,7 @@ impl Step for Recorder<'_> {
             Linear::GateUp(_) => "gate, up",
             Linear::Down(_) => "down",
             Linear::PerLayer | Linear::PerLayerGate(_) | Linear::PerLayerOutput(_) => "embeddings of layers",
-            Linear::Streams => "streams",
+            Linear::Streams | Linear::Merge(_) => "streams",
             Linear::LowRankDown(_) | Linear::LowRankUp(_) => "low rank",
             Linear::Output => "logits",
         };

@@ -32,8 +32,10 @@ pub(super) enum Work {
     Correct { mixer: Mixer, predicted: Rows, scale: *const [f32], to: Rows },
     /// Adds a norm to the others.
     AddToOthers(Delta),
-    /// The first one becomes the mean of it and of these, which are as many as the others, each made as long as it.
-    Merge(Rows),
+    /// Another stream than the first, by its number among them.
+    Take { other: usize, to: Rows },
+    /// Adds products of such a stream, made as long as the first one, to the sum of all, which begins with that; with the last one the first becomes the mean of all.
+    Merge { other: usize, products: Rows, sum: Rows },
 }
 
 /// A matrix that the numbers of a token's router are multiplied with.
@@ -161,13 +163,21 @@ impl Streams {
                 let delta = unsafe { delta.row(k, row)? };
                 others.chunks_exact_mut(width).try_for_each(|x| k.vec_add_inplace(delta, x))?;
             }
-            Work::Merge(products) => {
-                let whole = length(k, first)?;
+            Work::Take { other, to } => {
                 // SAFETY: the caller's contract.
-                for x in unsafe { products.row(row) }.chunks_exact(width) {
-                    k.vec_axpy(stretch(k, x, whole)?, x, first)?;
+                unsafe { to.row(row) }.copy_from_slice(&others[other * width..][..width]);
+            }
+            Work::Merge { other, products, sum } => {
+                // SAFETY: the caller's contract.
+                let (products, sum) = unsafe { (products.row(row), sum.row(row)) };
+                if *other == 0 {
+                    sum.copy_from_slice(first);
                 }
-                k.vec_scale_inplace(1.0 / (1 + others.len() / width) as f32, first)?;
+                k.vec_axpy(stretch(k, products, length(k, first)?)?, products, sum)?;
+                let count = 1 + others.len() / width;
+                if other + 2 == count {
+                    k.vec_scale(1.0 / count as f32, sum, first)?;
+                }
             }
         }
         Ok(())

@@ -560,7 +560,7 @@ impl Step for Lowering<'_> {
     }
 
     fn streams(&mut self, _: StreamOperation) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("several residual streams on a GPU".to_owned()))
+        Err(BackendError::Unsupported("several residual streams through CUDA or ROCm".to_owned()))
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {

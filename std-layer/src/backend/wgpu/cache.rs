@@ -20,6 +20,10 @@ use crate::model::{Config, Experts, KvHeads, Layer, PageCopy, Pages, Recurrence,
 /// Positions of a piece of attention.
 pub(super) const KV_PIECE: usize = 256;
 
+/// Intermediate results of which some rows are left in the last layer.
+pub(super) const KEPT: [Slot; 5] =
+    [Slot::Hidden, Slot::Mixed, Slot::PerLayer, Slot::Streams, Slot::Predicted];
+
 /// Numbers from a row to the next one.
 pub(super) fn stride(slot: Slot, config: &Config) -> usize {
     match slot {
@@ -306,6 +310,7 @@ impl WgpuKvCache {
             Slot::Mixed,
             Slot::Activated,
             Slot::PerLayerActivated,
+            Slot::LowRank,
         ];
         let widest = inputs.map(|slot| stride(slot, config)).into_iter().max().unwrap_or(0);
         // Of one token, experts multiply a row each: of what they take, if that is multiplied by their factors.
@@ -327,10 +332,7 @@ impl WgpuKvCache {
         self.arena = Some(Arena {
             rows,
             slots: inner.map(room).collect::<Result<_, _>>()?,
-            kept: [Slot::Hidden, Slot::Mixed, Slot::PerLayer]
-                .into_iter()
-                .map(room)
-                .collect::<Result<_, _>>()?,
+            kept: KEPT.into_iter().map(room).collect::<Result<_, _>>()?,
             tokens: gpu.storage("tokens", 4 * rows as u64)?,
             // Twelve words for each part of 32 numbers.
             rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,

@@ -8,10 +8,10 @@ use super::step::{Dispatch, Place, Recorder, NO_LOGITS};
 use super::weights::{Matrix, PART};
 use crate::backend::{BackendError, Linear, NormWeight, Slot};
 
-/// What rows of a table are looked up by: numbers, and a factor of the rows.
+/// What rows of a table are looked up by: numbers, a factor of the rows, and the last number that has a row of its own: those behind it have the first one.
 #[derive(Clone, Copy)]
 enum Numbers<'b> {
-    Tokens(&'b Buffer, f32),
+    Tokens(&'b Buffer, f32, u32),
     /// Positions of rows, with which a step's table begins: what they give is added to what is there. Of drafts that form trees they are places.
     Positions(&'b Buffer),
 }
@@ -25,9 +25,9 @@ impl Recorder<'_> {
         token_type: Option<&Buffer>,
     ) -> Result<(), BackendError> {
         let (to, y_stride) = self.slot(slot)?;
-        let (numbers, scale, add) = match numbers {
-            Numbers::Tokens(tokens, scale) => (tokens, scale, false),
-            Numbers::Positions(positions) => (positions, 1.0, true),
+        let (numbers, scale, last, add) = match numbers {
+            Numbers::Tokens(tokens, scale, last) => (tokens, scale, last, false),
+            Numbers::Positions(positions) => (positions, 1.0, u32::MAX, true),
         };
         let (drafts, sight_at) = (add && self.sight == Sight::Path, self.arena()?.sight_at() as u32);
         for matrix in table {
@@ -40,6 +40,7 @@ impl Recorder<'_> {
                     y_stride,
                     matrix.cols as u32,
                     scale.to_bits(),
+                    last,
                     sight_at,
                 ];
                 let mut buffers = vec![(0, &rows.buffer), (1, numbers), (2, &to)];
@@ -64,7 +65,7 @@ impl Recorder<'_> {
         let (weights, arena) = (self.weights, self.arena()?);
         let (tokens, positions) = (arena.tokens.clone(), arena.table.buffer.clone());
         let (place, slot) = (Place::Anywhere, Slot::Hidden);
-        let numbers = Numbers::Tokens(&tokens, weights.config.embedding_scale);
+        let numbers = Numbers::Tokens(&tokens, weights.config.embedding_scale, u32::MAX);
         self.look_up((weights.embedding(), place, slot), numbers, weights.token_type.as_ref())?;
         match &weights.positions {
             Some(table) => self.look_up((table, place, slot), Numbers::Positions(&positions), None),
@@ -82,7 +83,8 @@ impl Recorder<'_> {
         };
         let (tokens, place) = (self.arena()?.tokens.clone(), Place::Linear(Linear::PerLayer));
         let scale = (n as f32 / 2.0).sqrt();
-        self.look_up((table, place, Slot::PerLayer), Numbers::Tokens(&tokens, scale), None)?;
+        let numbers = Numbers::Tokens(&tokens, scale, config.per_layer_vocabulary as u32 - 1);
+        self.look_up((table, place, Slot::PerLayer), numbers, None)?;
         // Rows of all layers lie one behind the other. The norm is of products that are divided by the square root of the width.
         let [(to, _), (products, _)] = [self.slot(Slot::PerLayer)?, self.slot(Slot::PerLayerProducts)?];
         let eps = config.norm_eps * config.hidden as f32;

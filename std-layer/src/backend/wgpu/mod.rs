@@ -25,6 +25,7 @@ mod sampling;
 mod shaders;
 mod shapes;
 mod step;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod weights;

@@ -128,6 +128,13 @@ pub(super) enum Shader {
     },
     /// What is normed, added to rows.
     Sum,
+    /// An operation on so many residual streams.
+    Streams {
+        of: OfStreams,
+        count: u32,
+    },
+    /// Gates, few of which count.
+    Sparse,
     Gather,
     /// Numbers in whole numbers of 8 bits.
     Round,
@@ -140,6 +147,33 @@ pub(super) enum Shader {
     Pool {
         pooling: Pooling,
     },
+}
+
+/// Operations on several residual streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum OfStreams {
+    Split,
+    Predict,
+    AddLowRank,
+    Correct,
+    AddToOthers,
+    Take,
+    Merge,
+}
+
+impl OfStreams {
+    /// Whether it has to do with the first stream, the others, what was predicted of the first, its norm, and what is added.
+    pub(super) fn uses(self) -> [bool; 5] {
+        match self {
+            Self::Split => [true, true, false, false, false],
+            Self::Predict => [true, true, true, false, false],
+            Self::AddLowRank => [true, false, false, true, true],
+            Self::Correct => [true, true, true, true, false],
+            Self::AddToOthers => [false, true, false, false, true],
+            Self::Take => [false, true, false, true, false],
+            Self::Merge => [true, false, true, false, true],
+        }
+    }
 }
 
 /// Rows that are few: their products are computed without tiles, and their attention in pieces.
@@ -263,6 +297,27 @@ impl Shader {
                     ("SUM", true),
                 ]);
                 all.push(include_str!("wgsl/norm.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::Streams { of, count } => {
+                let is = |kinds: &[OfStreams]| kinds.contains(&of);
+                let [hidden, others, predicted, normed, delta] = of.uses();
+                let (predict, correct) = (is(&[OfStreams::Predict]), is(&[OfStreams::Correct]));
+                let (low_rank, add) = (is(&[OfStreams::AddLowRank]), is(&[OfStreams::AddToOthers]));
+                all.options(&[("HIDDEN", hidden), ("OTHERS", others), ("PREDICTED", predicted)]);
+                all.options(&[("NORMED", normed), ("DELTA", delta), ("WEIGHT", low_rank || correct || add)]);
+                all.options(&[("PREDICT", predict), ("CORRECT", correct), ("ROUTER", predict || correct)]);
+                all.options(&[("LOW_RANK", low_rank), ("ADD", add), ("SPLIT", is(&[OfStreams::Split]))]);
+                all.options(&[("TAKE", is(&[OfStreams::Take])), ("MERGE", is(&[OfStreams::Merge]))]);
+                all.options(&[("LENGTH", hidden && !low_rank)]);
+                all.constants(&[("FACTORS", if predict { count * count } else { count })]);
+                all.push(include_str!("wgsl/streams.wgsl"));
+                if of != OfStreams::Take {
+                    all.push(include_str!("wgsl/reduce.wgsl"));
+                }
+            }
+            Self::Sparse => {
+                all.push(include_str!("wgsl/sparse.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::NormHeads => {

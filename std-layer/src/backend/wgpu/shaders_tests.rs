@@ -3,7 +3,7 @@
 use gllm_kernels_core::{QuantFormat, RopePairing};
 use wgpu::naga;
 
-use super::{CacheShape, Format, HeadNorm, Shader, Sight};
+use super::{CacheShape, Format, HeadNorm, OfStreams, Shader, Sight};
 use crate::backend::KvType;
 use crate::model::{Gate, LinearAttention, Pooling, Recurrence, Rule, ShortConvolution};
 
@@ -64,7 +64,17 @@ fn all() -> Vec<Shader> {
     all.extend([false, true].map(|add| norm((add, false, true, false))));
     let passes = [(false, false), (true, false), (true, true)];
     all.extend(passes.map(|(add, post)| Shader::Pass { add, post }));
-    all.extend([Shader::NormHeads, Shader::Sum]);
+    all.extend([Shader::NormHeads, Shader::Sum, Shader::Sparse]);
+    let of_streams = [
+        OfStreams::Split,
+        OfStreams::Predict,
+        OfStreams::AddLowRank,
+        OfStreams::Correct,
+        OfStreams::AddToOthers,
+        OfStreams::Take,
+        OfStreams::Merge,
+    ];
+    all.extend([2, 4, 8].into_iter().flat_map(|count| of_streams.map(|of| Shader::Streams { of, count })));
     let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu, Gate::ReluSquared];
     all.extend(gates.into_iter().flat_map(|gate| [true, false].map(|gated| Shader::Glu { gate, gated })));
     all.extend(gates.map(|gate| Shader::GateBy { gate }));

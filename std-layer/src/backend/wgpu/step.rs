@@ -2,7 +2,7 @@
 
 use wgpu::{Buffer, CommandEncoder, ComputePass};
 
-use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE};
+use super::cache::{stride, Arena, BindKey, WgpuKvCache, KEPT, KV_PIECE};
 use super::device::Gpu;
 use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
 use super::shapes::{HeadNorm, Sight};
@@ -471,6 +471,7 @@ impl Step for Recorder<'_> {
     }
 
     fn glu(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.sparsify(layer)?;
         let config = &self.weights.config;
         let between = config.between(layer);
         let [positive, negative] = config.layer[layer].xielu.unwrap_or_default().map(f32::to_bits);
@@ -513,16 +514,16 @@ impl Step for Recorder<'_> {
         self.gate_layer(layer)
     }
 
-    fn streams(&mut self, _: StreamOperation) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("several residual streams on a GPU".to_owned()))
+    fn streams(&mut self, operation: StreamOperation) -> Result<(), BackendError> {
+        self.on_streams(operation)
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {
         if self.outputs == self.rows {
             return Ok(());
         }
-        let per_layer = self.weights.config.per_layer.map(|_| Slot::PerLayer);
-        let kept: Vec<_> = [Slot::Hidden, Slot::Mixed].into_iter().chain(per_layer).collect();
+        let config = &self.weights.config;
+        let kept: Vec<_> = KEPT.into_iter().filter(|slot| slot.width(config) > 0).collect();
         let all = kept.iter().map(|&slot| self.slot(slot)).collect::<Result<Vec<_>, _>>()?;
         let (table, outputs_at) = {
             let arena = self.arena()?;

@@ -164,6 +164,8 @@ fn embeddings_of_every_format() {
             let matrix = weights::matrix(&gpu, &[w]).unwrap();
             let rows = &matrix.rows[0];
             let tokens = [height as u32 / 2, 0, height as u32 - 1, 0, height as u32, u32::MAX];
+            // Some tables lack rows of the last tokens.
+            let last = if height == 5 { 2 } else { u32::MAX };
             let constants = [
                 rows.first as u32,
                 rows.rows as u32,
@@ -172,6 +174,7 @@ fn embeddings_of_every_format() {
                 cols as u32,
                 cols as u32,
                 2f32.to_bits(),
+                last,
             ];
             let groups = [(matrix.parts() as usize).div_ceil(64), tokens.len(), 1];
             let (kind, before) = (source.normals::<f32>(cols), source.normals::<f32>(tokens.len() * cols));
@@ -184,6 +187,7 @@ fn embeddings_of_every_format() {
                 let shader = Shader::Embed { format: matrix.format, token_type, add, drafts: false };
                 let got = run(&gpu, shader, &buffers, (3, &constants), groups, &y);
                 for (i, (&token, row)) in tokens.iter().zip(got.chunks(cols)).enumerate() {
+                    let token = if token > last { 0 } else { token };
                     for (c, &x) in row.iter().enumerate() {
                         let (at, before) = (token as usize * cols + c, before[i * cols + c]);
                         // Tokens whose rows are elsewhere are left to those who have them.

@@ -10,6 +10,8 @@ struct Embed {
     y_stride: u32,
     cols: u32,
     scale: f32,
+    // Numbers behind this one stand for 0.
+    last: u32,
 //#if PATH
     sight_at: u32,
 //#endif
@@ -31,7 +33,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 //#if PATH
     let row = steps_from(path_of(id.y), step[id.y]) - a.first;
 //#else
-    let row = step[id.y] - a.first;
+    let row = select(step[id.y], 0u, step[id.y] > a.last) - a.first;
 //#endif
     if (id.x >= a.parts || row >= a.rows) {
         return;
