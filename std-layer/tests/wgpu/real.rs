@@ -13,7 +13,14 @@ fn small_models_are_the_references() {
         let Some(backend) = backend() else { return };
         // The reference takes divisors of frequencies by the length of the text, which is within 256 tokens.
         let options = Options { max_tokens: Some(256), ..options() };
-        let mut g = Generator::new(backend, &model, options).unwrap();
+        let mut g = match Generator::new(backend, &model, options) {
+            // The only one that no shader runs.
+            Err(e) if name == "phimoe" => {
+                assert!(e.to_string().contains("scored one after the other"), "{e}");
+                continue;
+            }
+            g => g.unwrap(),
+        };
         let got = g.logits(&tokens).unwrap();
         assert_eq!(got.len(), want.len(), "{name}");
         let far = |(want, &got): (&f64, &f32)| (want - f64::from(got)).abs();
