@@ -10,7 +10,6 @@
 mod anew;
 mod architecture;
 mod bases;
-mod both;
 mod checkpoint;
 mod config;
 mod decoder;
@@ -22,6 +21,7 @@ mod gates;
 mod generator;
 mod heads;
 mod keys;
+mod keys_and_values;
 mod latent;
 mod metadata;
 mod mixture;
