@@ -2,10 +2,10 @@
 
 use gllm_kernels_core::f16;
 
+use super::checkpoint::layout::{latent, Whole};
 use super::names;
 use super::source::{bad_tensor, Files};
 use super::{Config, ModelError};
-use crate::aligned::AlignedVec;
 use crate::gguf::{Bytes, GgmlType, Gguf, Writer};
 
 impl Files<'_> {
@@ -22,36 +22,27 @@ impl Files<'_> {
             let matrix = self.matrix(config, &names::LATENT_BOTH, [layer, 0])?;
             let rows: Vec<u32> = (0..matrix.rows() as u32).collect();
             let numbers = matrix.decoded(&rows).map_err(|e| bad_tensor(&name, e.to_string()))?;
-            let whole = matrix.format().is_none();
-            if let Some(x) =
-                numbers.iter().filter(|_| !whole).find(|x| !f16::from_f32(**x).to_f32().is_finite())
-            {
-                return Err(bad_tensor(&name, format!("has {x}, which f16 does not hold")));
-            }
-            let (rank, each) = (of.rank, (of.plain + of.values) * of.rank);
-            let number = |to: &mut Vec<u8>, i: usize| match whole {
-                true => to.extend(numbers[i].to_le_bytes()),
-                false => to.extend(f16::from_f32(numbers[i]).to_le_bytes()),
-            };
-            let (mut keys, mut values) = (Vec::new(), Vec::new());
-            for head in (0..config.heads).map(|head| head * each) {
-                for row in 0..rank {
-                    (0..of.plain).for_each(|i| number(&mut keys, head + i * rank + row));
+            let (kind, both): (_, Vec<u8>) = match matrix.format() {
+                None => (GgmlType::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect()),
+                Some(_) => {
+                    if let Some(x) = numbers.iter().find(|x| !f16::from_f32(**x).to_f32().is_finite()) {
+                        return Err(bad_tensor(&name, format!("has {x}, which f16 does not hold")));
+                    }
+                    (GgmlType::F16, numbers.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect())
                 }
-                (of.plain * rank..each).for_each(|i| number(&mut values, head + i));
-            }
-            let kind = if whole { GgmlType::F32 } else { GgmlType::F16 };
-            for (made, own) in [(&names::LATENT_KEYS, keys), (&names::LATENT_VALUES, values)] {
+            };
+            let dims = [matrix.cols() as u64, matrix.rows() as u64];
+            let whole = Whole { name: &name, dims: &dims, of: kind, bytes: &both };
+            let parts = latent(&whole, [config.heads, of.plain, of.values]);
+            let parts = parts.map_err(|e| bad_tensor(&name, e))?;
+            for (made, part) in [&names::LATENT_KEYS, &names::LATENT_VALUES].into_iter().zip(parts) {
                 let name = made.of(self.naming(), config, [layer, 0]);
                 if self.tensor(&name).is_some() {
                     return Err(bad_tensor(&name, config.refusal()));
                 }
-                let dims = made.dims(self.naming(), config, layer);
-                let added = writer.add_tensor(&name, &dims, kind);
+                let added = writer.add_tensor(&name, &part.dims, kind);
                 added.map_err(|e| bad_tensor(&name, e.to_string()))?;
-                let mut to = AlignedVec::zeroed(own.len());
-                to.copy_from_slice(&own);
-                bytes.push(Bytes::Owned(to));
+                bytes.push(Bytes::Owned(part.bytes));
             }
         }
         let made = Gguf::assemble(&writer, bytes);

@@ -8,21 +8,21 @@ use crate::gguf::GgmlType;
 use crate::model::Architecture;
 
 /// A matrix as it is stored: its bytes are those of its rows, one behind the other.
-pub(super) struct Whole<'a> {
-    pub(super) name: &'a str,
+pub(in crate::model) struct Whole<'a> {
+    pub(in crate::model) name: &'a str,
     /// The contiguous dimension first.
-    pub(super) dims: &'a [u64],
-    pub(super) of: GgmlType,
-    pub(super) bytes: &'a [u8],
+    pub(in crate::model) dims: &'a [u64],
+    pub(in crate::model) of: GgmlType,
+    pub(in crate::model) bytes: &'a [u8],
 }
 
 /// A tensor of the file in memory.
-pub(super) struct Part {
-    pub(super) name: String,
+pub(in crate::model) struct Part {
+    pub(in crate::model) name: String,
     /// The contiguous dimension first.
-    pub(super) dims: Vec<u64>,
-    pub(super) of: GgmlType,
-    pub(super) bytes: AlignedVec<u8>,
+    pub(in crate::model) dims: Vec<u64>,
+    pub(in crate::model) of: GgmlType,
+    pub(in crate::model) bytes: AlignedVec<u8>,
 }
 
 /// What a model's matrices are stored like, other than in GGUF files.
@@ -212,7 +212,10 @@ impl Whole<'_> {
 const LATENT: &str = ".self_attn.kv_b_proj.weight";
 
 /// For each head a matrix of keys, transposed, and one of values.
-fn latent(whole: &Whole<'_>, [heads, plain, values]: [usize; 3]) -> Result<Vec<Part>, String> {
+pub(in crate::model) fn latent(
+    whole: &Whole<'_>,
+    [heads, plain, values]: [usize; 3],
+) -> Result<Vec<Part>, String> {
     if whole.dims.len() != 2 {
         return Err(format!("{} has the dimensions {:?}: it must have 2", whole.name, whole.dims));
     }

@@ -17,7 +17,7 @@ mod factors;
 mod gemma3n;
 mod gemma4;
 mod latent;
-mod layout;
+pub(super) mod layout;
 mod mixture;
 mod recurrent;
 mod rope;
