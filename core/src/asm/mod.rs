@@ -102,7 +102,7 @@ macro_rules! panel_kernel {
             $name,
             // Rust wants every operand to be named, but not every kernel reads all of them.
             "// {rows} {low_bits} {high_bits} {by_row} {table_of_values} {group} {offsets} {scales}",
-            "// {halves} {whole} {factors} {e8m0} {ue4m3} {fourth}",
+            "// {halves} {whole} {factors} {e8m0} {ue4m3} {prefetches} {fourth}",
             $($line,)*;
             w = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, w),
             x = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, x),
@@ -112,7 +112,8 @@ macro_rules! panel_kernel {
             last_head = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, last_head),
             y = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, y),
             table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
-            fourth = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, fourth),
+            prefetches = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, prefetches),
+            fourth = const crate::ops::qgemv_packed::Prefetches::Fourth as usize,
             head = const packing!($format).head(crate::quant::packed::STEPS),
             step = const packing!($format).step(),
             rows = const $rows,

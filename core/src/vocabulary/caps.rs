@@ -64,7 +64,8 @@ pub enum Prefetcher {
         /// more. Kernels for packed weights then prefetch no others, where a step of theirs takes few instructions for its bytes;
         /// those for weights in place prefetch nothing with one row of activations. This is so on Zen 4, which multiplies packed
         /// weights of 4 bits and more from memory with one row of activations up to 1.4 times as fast so, and up to 2.4 times
-        /// with kernels of AVX2, and weights in place up to 1.6 and 2.1 times; not known of others.
+        /// with kernels of AVX2, and weights in place up to 1.6 and 2.1 times. Zen 5 would take up to 1.9 times as long with packed
+        /// weights so, and wants all lines in the first-level cache; of others nothing is known.
         fills: bool,
     },
 }

@@ -13,14 +13,14 @@ use crate::quant::packed::Packing;
 /// `{far}` bytes behind, as [`planes_ahead!`] does with planes.
 macro_rules! head_first {
     () => {
-        concat!(lines!("rax" "head" "t1" " + {far}"), "\n", lines!("rax" "head" "t0" ""))
+        concat!(far_lines!("rax" "head" ""), "\n", lines!("rax" "head" "t0" ""))
     };
 }
 
-/// Prefetches the bytes that are `{far}` bytes behind the planes of a step, which are at `r10`. Where the hardware's prefetcher
-/// fills in the rest, steps of `$least` bytes and more, at least 256, prefetch the lines at multiples of 256 bytes. In shorter steps,
-/// between which there are more heads, that was slower than all lines; with AVX-512 also in steps with less than 256 bytes for each row
-/// of activations, as these take longer for their bytes.
+/// Prefetches the bytes that are `{far}` bytes behind the planes of a step, which are at `r10`, as
+/// [`Prefetches`](crate::ops::qgemv_packed::Prefetches) says. Where every fourth line is enough, steps of `$least` bytes and more, at
+/// least 256, prefetch the lines at multiples of 256 bytes. In shorter steps, between which there are more heads, that was slower than
+/// all lines; with AVX-512 also in steps with less than 256 bytes for each row of activations, as these take longer for their bytes.
 macro_rules! planes_ahead {
     ($least:literal) => {
         concat!(
@@ -32,11 +32,11 @@ macro_rules! planes_ahead {
                 .endif
                 jmp 8f
             .endm
+            .macro some_lines
             .if {step} >= ",
             $least,
             r"
-            cmp qword ptr [rdi + {fourth}], 0
-            je 7f
+            jne 7f
             test r10b, 128
             jne 22f
             test r10b, 64
@@ -51,10 +51,26 @@ macro_rules! planes_ahead {
         23:
             fourth_lines 64
             .endif
-            .purgem fourth_lines
-        7:
+            .endm
             ",
-            lines!("r10" "step" "t1" " + {far}"),
+            far_lines!("r10" "step" "some_lines"),
+            "\n.purgem fourth_lines\n.purgem some_lines"
+        )
+    };
+}
+
+/// Prefetches the lines that are `{far}` bytes behind a part, all of them into the cache that
+/// [`Prefetches`](crate::ops::qgemv_packed::Prefetches) names, unless `$some` prefetches others. That comes with the flags of a
+/// comparison with [`Prefetches::Fourth`](crate::ops::qgemv_packed::Prefetches::Fourth).
+macro_rules! far_lines {
+    ($at:tt $bytes:tt $some:tt) => {
+        concat!(
+            "cmp qword ptr [rdi + {prefetches}], {fourth}\nja 9f\n",
+            $some,
+            "\n7:\n",
+            lines!($at $bytes "t1" " + {far}"),
+            "\njmp 8f\n9:\n",
+            lines!($at $bytes "t0" " + {far}"),
             "\n8:"
         )
     };
