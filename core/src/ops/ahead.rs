@@ -147,7 +147,7 @@ pub(crate) const NEAR: usize = 4 * LINE;
 
 /// Prefetches, of each row, the line that is `bytes` bytes behind element `i`.
 #[inline(always)]
-pub(crate) fn prefetch_near<E, const R: usize>(rows: &[*const E; R], i: usize, bytes: usize) {
+pub(crate) fn prefetch_rows<E, const R: usize>(rows: &[*const E; R], i: usize, bytes: usize) {
     for row in rows {
         prefetch(row.wrapping_add(i + bytes / size_of::<E>()));
     }

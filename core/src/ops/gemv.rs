@@ -10,7 +10,7 @@
 
 use crate::element::Element;
 use crate::isa::machine::LINE;
-use crate::ops::ahead::{prefetch_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
+use crate::ops::ahead::{prefetch_rows, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
 use crate::vector::Prim;
 
 /// `y = alpha * A x + beta * y` with strides (in elements) for everything.
@@ -88,7 +88,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g:
         let mut j = 0;
         while g.cols - j >= line {
             if P::LANES < line {
-                prefetch_near(&a, j, NEAR);
+                prefetch_rows(&a, j, NEAR);
             }
             ahead.prefetch();
             for _ in 0..line / P::LANES {
@@ -162,7 +162,7 @@ pub(crate) unsafe fn cols<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(g:
         let mut i = 0;
         while g.rows - i >= line {
             if P::LANES < line {
-                prefetch_near(&a, i, NEAR);
+                prefetch_rows(&a, i, NEAR);
             }
             ahead.prefetch();
             for _ in 0..line / P::LANES {

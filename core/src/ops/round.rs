@@ -7,7 +7,6 @@
 use crate::arrays::Each;
 use crate::element::Element;
 use crate::isa::Scalar;
-use crate::ops::ahead::prefetch_far;
 use crate::ops::engine::Join;
 use crate::quant::packed::{STEPS, STEP_COLS};
 use crate::quant::steps::Step;
@@ -117,10 +116,6 @@ unsafe fn scales<E: Element, P: Prim<E> + Prim<f32>>(columns: impl Fn(usize) -> 
     unsafe {
         let (mut largest, mut odd) = ([P::splat(0.0); STEPS], [P::splat(0.0); STEPS]);
         for (s, (largest, odd)) in largest.iter_mut().zip(&mut odd).enumerate() {
-            // The hardware's prefetcher keeps up with a line for each group, but not with two.
-            if size_of::<E>() == size_of::<f32>() {
-                prefetch_far(columns(s).cast(), const { STEP_COLS * size_of::<E>() });
-            }
             [*largest, *odd] = extremes::<E, P>(columns(s));
         }
         let (largest, odd) = (totals::<P>(largest, Join::Max), totals::<P>(odd, Join::Sum));

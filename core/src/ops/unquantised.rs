@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element, ElementType};
 use crate::isa::machine::LINE;
-use crate::ops::ahead::{prefetch_far, prefetch_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
+use crate::ops::ahead::{prefetch_rows, Ahead, Order, FAR, NEAR, ROWS_SIDE_BY_SIDE};
 use crate::ops::engine::{stream, sweep, Access, Sweep};
 use crate::ops::qgemv::QgemvArgs;
 use crate::vector::Prim;
@@ -264,11 +264,7 @@ unsafe fn tile<
         let w: [*const u8; R] = from_fn(|i| g.w.wrapping_add((r + i) * g.cols * SIZE));
         let x: [*const E; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride));
         while end - j >= LINE / SIZE {
-            if N == 1 {
-                w.iter().for_each(|w| prefetch_far(w.wrapping_add(j * SIZE), LINE));
-            } else {
-                prefetch_near(&w, j * SIZE, NEAR);
-            }
+            prefetch_rows(&w, j * SIZE, if N == 1 { FAR } else { NEAR });
             ahead.prefetch();
             for _ in 0..LINE / SIZE / P::LANES / CHAINS {
                 sums = step::<W, E, P, R, M>(&w, &x, [j, P::LANES], 0, sums);

@@ -9,7 +9,7 @@ use super::{before, pitch, widen, SkinnyArgs, MAX_ROWS};
 use crate::element::Element;
 use crate::isa::machine::LINE;
 use crate::isa::InstructionSet;
-use crate::ops::ahead::{prefetch_near, Ahead, NEAR};
+use crate::ops::ahead::{prefetch_rows, Ahead, NEAR};
 use crate::vector::Prim;
 
 /// Rows of `A` in a tile.
@@ -110,7 +110,7 @@ unsafe fn run<
         while pass.depth - p >= line {
             if FIRST {
                 // Twice as far as with one row of `A`: the distance of `gemv` costs up to 6 %.
-                prefetch_near(&pass.w, p, 2 * NEAR);
+                prefetch_rows(&pass.w, p, 2 * NEAR);
             }
             ahead.prefetch();
             for _ in 0..line / P::LANES {
