@@ -84,7 +84,7 @@ pub use api::external::External;
 pub use api::gemm::{Activation, GemmPlan, Right};
 pub use api::qgemm::{Precision, Prepared, QgemmPlan, QuantWeights};
 pub use api::single;
-pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
+pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher, Prefetches};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
 pub use ops::attention::{Alibi, Attended, KvHead, KvPiece, KvTree, KV_BLOCK};

@@ -257,9 +257,15 @@ fn the_prefetcher_can_be_chosen() {
 
 #[test]
 fn signatures_of_amd() {
-    // Genoa, Raphael, Phoenix and Bergamo.
-    assert!([0xa1_0f11, 0xa6_0f12, 0xa7_0f41, 0xaa_0f02].into_iter().all(amd::is_zen_4));
-    // Milan, Vermeer, Rembrandt and Cezanne are Zen 3; Rome is Zen 2, and Turin Zen 5.
-    let others = [0xa0_0f11, 0xa2_0f10, 0xa4_0f41, 0xa5_0f00, 0x83_0f10, 0xb0_0f21];
-    assert!(!others.into_iter().any(amd::is_zen_4));
+    // Genoa, Raphael, Phoenix and Bergamo are Zen 4; Milan, Vermeer, Rembrandt and Cezanne are Zen 3, and Rome is Zen 2; Turin, Turin
+    // with dense cores, and Granite Ridge are Zen 5.
+    let all: [(_, &[u32]); 4] = [
+        (0, &[0x83_0f10]),
+        (3, &[0xa0_0f11, 0xa2_0f10, 0xa4_0f41, 0xa5_0f00]),
+        (4, &[0xa1_0f11, 0xa6_0f12, 0xa7_0f41, 0xaa_0f02]),
+        (5, &[0xb0_0f21, 0xb1_0f10, 0xb4_0f40]),
+    ];
+    for (generation, signatures) in all {
+        assert!(signatures.iter().all(|&signature| amd::zen(signature) == generation));
+    }
 }

@@ -12,7 +12,7 @@ impl<E: Operand> Kernels<E> {
     pub(crate) fn order_for_vector(&self, rows: usize, cols: usize) -> Order {
         let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
         let near = match self.caps().prefetcher() {
-            Prefetcher::Sequential { .. } => self.caps().caches().l3,
+            Prefetcher::Sequential(_) => self.caps().caches().l3,
             Prefetcher::PerPage => self.caps().caches().share(),
         };
         if size_of::<E>() == size_of::<f32>() && bytes <= near {
@@ -30,7 +30,7 @@ impl<E: Operand> Kernels<E> {
     pub(crate) fn order_of(&self, bytes: usize) -> Order {
         match self.caps().prefetcher() {
             _ if bytes <= self.caps().caches().l2 => Order::Off,
-            Prefetcher::Sequential { .. } => Order::Sequential,
+            Prefetcher::Sequential(_) => Order::Sequential,
             Prefetcher::PerPage => Order::SideBySide,
         }
     }

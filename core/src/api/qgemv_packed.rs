@@ -41,7 +41,7 @@ impl<E: Element> Kernels<E> {
         let step = self.tier.map_or(BATCH, |tier| tier.batch);
         // SAFETY: packed weights have all their panels, activations all their rows; the table's and the tier's
         // instructions are present.
-        products(y, w, packing, x, step, self.caps().prefetcher(), |args, batch| unsafe {
+        products(y, w, packing, x, step, self.caps().prefetcher().prefetches(), |args, batch| unsafe {
             match self.tier.and_then(|tier| tier.of(w.format()).get(batch - 1)) {
                 Some(kernel) => kernel(args),
                 None => (self.table.qgemv_packed)(args, batch, packing),

@@ -52,7 +52,7 @@ impl<E: Element> Kernels<E> {
             batch: x.batch(),
             x: x.units(),
             x_stride: x.stride(),
-            fills: self.caps().prefetcher().fills(),
+            prefetches: self.caps().prefetcher().prefetches(),
             // Reciprocals of powers of two.
             units: [
                 1.0 / format.packing.unit,

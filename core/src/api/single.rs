@@ -115,8 +115,9 @@ impl Single {
             activations::quantize(self.format, (Some(self.packing), true), x, buf, choice.quantize)?
         };
         let step = if choice.kernels.is_empty() { qgemv_packed::BATCH } else { choice.kernels.len() };
+        let prefetches = caps.prefetcher().prefetches();
         // SAFETY: packed weights have all their panels, activations all their rows; the instructions are present.
-        qgemv_packed::products(y, w, self.packing, x, step, caps.prefetcher(), |args, batch| unsafe {
+        qgemv_packed::products(y, w, self.packing, x, step, prefetches, |args, batch| unsafe {
             match choice.kernels.get(batch - 1) {
                 Some(kernel) => kernel(args),
                 None if PORTABLE => crate::table::scalar::qgemv_packed(args, batch, self.packing),

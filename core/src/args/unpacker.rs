@@ -1,5 +1,6 @@
 //! The functions of a format that are compiled for an instruction set, and their arguments.
 
+use crate::caps::Prefetches;
 use crate::element::ElementType;
 use crate::quant::packed::{Packing, Parts};
 use crate::quant::steps::FineOrCoarse;
@@ -65,8 +66,7 @@ pub(crate) struct Q8Args {
     pub(crate) x: *const u8,
     /// Bytes from one row of activations to the next.
     pub(crate) x_stride: usize,
-    /// Whether the hardware's prefetcher fetches lines between others ([`Prefetcher::Sequential`](crate::caps::Prefetcher::Sequential)).
-    pub(crate) fills: bool,
+    pub(crate) prefetches: Prefetches,
     /// Factors that are applied once to the whole sum: of the scaled products, and of the offsets.
     pub(crate) units: [f32; 2],
     pub(crate) y: *mut f32,

@@ -113,7 +113,7 @@ macro_rules! panel_kernel {
             y = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, y),
             table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
             prefetches = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, prefetches),
-            fourth = const crate::ops::qgemv_packed::Prefetches::Fourth as usize,
+            fourth = const crate::caps::Prefetches::Fourth as usize,
             head = const packing!($format).head(crate::quant::packed::STEPS),
             step = const packing!($format).step(),
             rows = const $rows,

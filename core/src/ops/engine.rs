@@ -19,6 +19,8 @@ pub(crate) struct Access {
     pub(crate) streamed: bool,
     /// Several pages are read at once where there are enough.
     pub(crate) side_by_side: bool,
+    /// The same of a row whose norm is computed.
+    pub(crate) norm_side_by_side: bool,
 }
 
 /// Operands of this many bytes or more are walked several pages side by side. Smaller ones are in L2.

@@ -1,7 +1,7 @@
 //! Products of packed quantised weights with activations of 8 bits.
 
 use crate::arrays::Each;
-use crate::caps::Prefetcher;
+use crate::caps::Prefetches;
 use crate::ops::activations::{Activations, Step};
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{self, Packing, Scales, Unit, Values, PANEL_ROWS, STEPS, STEP_COLS};
@@ -29,29 +29,8 @@ pub struct PanelArgs {
     pub(crate) y: *mut [f32; PANEL_ROWS],
     /// Of [`Values::Table`].
     pub(crate) table: [i8; 16],
-    pub(crate) prefetches: Prefetches,
-}
-
-/// How kernels prefetch weights that are far ahead, which depends on the hardware's prefetcher.
-#[repr(usize)]
-#[derive(Clone, Copy)]
-pub(crate) enum Prefetches {
-    /// All lines, into the second-level cache.
-    IntoL2,
-    /// Every fourth line, into the second-level cache, where steps are long enough.
-    Fourth,
-    /// All lines, into the first-level cache. Zen 5 reads weights of 4 bits 1.2 times as fast from memory so, and 1.4 times from L3.
-    IntoL1,
-}
-
-impl From<Prefetcher> for Prefetches {
-    fn from(prefetcher: Prefetcher) -> Self {
-        match prefetcher {
-            Prefetcher::PerPage => Self::IntoL2,
-            Prefetcher::Sequential { fills: true } => Self::Fourth,
-            Prefetcher::Sequential { fills: false } => Self::IntoL1,
-        }
-    }
+    /// How weights that are far ahead are prefetched: a [`Prefetches`], as kernels compare it.
+    pub(crate) prefetches: usize,
 }
 
 /// The baseline. Every kernel computes the same integers. The operations in f32 on them are, for each row of
@@ -146,14 +125,14 @@ unsafe fn each<P: Prim<f32>>(a: &[f32; PANEL_ROWS], b: &[f32; PANEL_ROWS], c: &m
     }
 }
 
-/// `y = x w^T`, by `kernel`, which takes up to `step` rows of activations, on a CPU with this prefetcher.
+/// `y = x w^T`, by `kernel`, which takes up to `step` rows of activations, with these prefetches.
 pub(crate) fn products(
     mut y: MatMut<'_, f32>,
     w: PackedQ<'_>,
     packing: &Packing,
     x: Activations<'_>,
     step: usize,
-    prefetcher: Prefetcher,
+    prefetches: Prefetches,
     kernel: impl Fn(&PanelArgs, usize),
 ) {
     let (units, last_steps) = packed::units(w.cols());
@@ -179,7 +158,7 @@ pub(crate) fn products(
                 last_head: packing.head(last_steps),
                 y: out.as_mut_ptr(),
                 table,
-                prefetches: prefetcher.into(),
+                prefetches: prefetches as usize,
             };
             if units > 0 {
                 kernel(&args, batch);

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use crate::args::unpacker::Q8Args;
 use crate::arrays::{from_fn, Each};
+use crate::caps::Prefetches;
 use crate::isa::machine::{in_memory, ROOM_FOR_CODE};
 use crate::ops::activations::{Fine, FineOrCoarse};
 use crate::ops::ahead::prefetch_far;
@@ -41,7 +42,7 @@ const L2_ROWS: usize = 16;
 /// prefetcher that fetches the lines between others keeps up with one row, and software prefetches would hinder it.
 #[inline(always)]
 fn ahead<const M: usize>(g: &Q8Args, w: *const u8, bytes: usize) {
-    if M > 1 || !g.fills {
+    if M > 1 || g.prefetches != Prefetches::Fourth {
         prefetch_far(w, bytes);
     }
 }

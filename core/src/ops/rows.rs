@@ -200,7 +200,8 @@ where
                 summed: [P::splat(0.0); K],
             };
             // Sums keep their order if operands are crowded.
-            let wanted = if O::SPREAD { access.side_by_side } else { G || !crowded };
+            let wanted =
+                if O::SPREAD { access.side_by_side } else { access.norm_side_by_side && (G || !crowded) };
             let side_by_side = wanted && n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE_BYTES;
             walk::<E, P, K>(&mut pass, 0, n, side_by_side);
             if W {

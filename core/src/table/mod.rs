@@ -5,7 +5,7 @@ use core::hint::unreachable_unchecked;
 use core::ops::Deref;
 
 use crate::args::micro::{Edges, Micro, MicroArgs, MicroFn, Panel, PanelType};
-use crate::caps::{Caps, Features, IsaLevel, Prefetcher};
+use crate::caps::{Caps, Features, IsaLevel, Prefetcher, Prefetches};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
 use crate::ops::activations::ActivationArgs;
@@ -369,6 +369,11 @@ impl<E: Operand> Kernels<E> {
 
     /// How operands are walked where nothing is written, or only over an input.
     pub(crate) fn access_inplace(&self) -> Access {
-        Access { streamed: false, side_by_side: self.caps.prefetcher() == Prefetcher::PerPage }
+        let prefetcher = self.caps.prefetcher();
+        Access {
+            streamed: false,
+            side_by_side: prefetcher == Prefetcher::PerPage,
+            norm_side_by_side: prefetcher != Prefetcher::Sequential(Prefetches::IntoL1),
+        }
     }
 }

@@ -59,25 +59,43 @@ pub enum Prefetcher {
     PerPage,
     /// By reading from the beginning to the end, because the prefetcher's streams cross pages, and several disturb each
     /// other. This is so on AMD (Zen 4 reads one page after the other 1.4 times as fast as 8 side by side).
-    Sequential {
-        /// Whether it fetches the lines between those that software prefetches, if these are every fourth, and is hindered by
-        /// more. Kernels for packed weights then prefetch no others, where a step of theirs takes few instructions for its bytes;
-        /// those for weights in place prefetch nothing with one row of activations. This is so on Zen 4, which multiplies packed
-        /// weights of 4 bits and more from memory with one row of activations up to 1.4 times as fast so, and up to 2.4 times
-        /// with kernels of AVX2, and weights in place up to 1.6 and 2.1 times. Zen 5 would take up to 1.9 times as long with packed
-        /// weights so, and wants all lines in the first-level cache; of others nothing is known.
-        fills: bool,
-    },
+    Sequential(Prefetches),
+}
+
+/// The software prefetches that suit a hardware prefetcher whose streams cross pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Prefetches {
+    /// Of all lines, into the second-level cache. On Zen 3 other caches make no difference; of older processors nothing is known.
+    IntoL2,
+    /// Of every fourth line, into the second-level cache: the hardware fetches those between them, and is hindered by more. Kernels for
+    /// packed weights then prefetch no others, where a step of theirs takes few instructions for its bytes; those for weights in place
+    /// prefetch nothing with one row of activations. This is so on Zen 4, which multiplies packed weights of 4 bits and more from memory
+    /// with one row of activations up to 1.4 times as fast so, and up to 2.4 times with kernels of AVX2, and weights in place up to 1.6
+    /// and 2.1 times. A Zen 5 takes up to 1.9 times as long so.
+    Fourth,
+    /// Of all lines, into the first-level cache, and one stream alone: norms, which other processors read faster by several pages of a row
+    /// side by side, do not do so. This is so on Zen 5, which multiplies packed weights of 4 bits 1.2 times as fast from memory with
+    /// such prefetches, and 1.4 times from L3, and which computes norms of rows of 16 KiB and more 1.5 to 2.2 times as fast.
+    IntoL1,
 }
 
 impl Prefetcher {
     /// All of them.
-    pub const ALL: [Self; 3] =
-        [Self::PerPage, Self::Sequential { fills: false }, Self::Sequential { fills: true }];
+    pub const ALL: [Self; 4] = [
+        Self::PerPage,
+        Self::Sequential(Prefetches::IntoL2),
+        Self::Sequential(Prefetches::Fourth),
+        Self::Sequential(Prefetches::IntoL1),
+    ];
 
-    /// Whether it fetches the lines between those that software prefetches.
-    pub(crate) fn fills(self) -> bool {
-        self == Self::Sequential { fills: true }
+    /// The software prefetches that suit it.
+    pub(crate) fn prefetches(self) -> Prefetches {
+        match self {
+            Self::PerPage => Prefetches::IntoL2,
+            Self::Sequential(prefetches) => prefetches,
+        }
     }
 }
 

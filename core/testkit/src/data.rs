@@ -1,7 +1,7 @@
 //! Deterministic test data and sizes.
 
 use fastrand::Rng;
-use gllm_kernels_core::{Element, IsaLevel, Kernels, Prefetcher};
+use gllm_kernels_core::{Element, IsaLevel, Kernels, Prefetcher, Prefetches};
 
 /// A source of numbers that is the same in every run.
 pub struct Source(Rng);
@@ -127,6 +127,6 @@ pub fn long<E: Element>() -> usize {
 
 /// The same kernels for both ways of walking large operands.
 pub fn both_walks<E: Element>(k: &Kernels<E>) -> [Kernels<E>; 2] {
-    [Prefetcher::PerPage, Prefetcher::Sequential { fills: false }]
+    [Prefetcher::PerPage, Prefetcher::Sequential(Prefetches::IntoL1)]
         .map(|p| Kernels::with(k.caps().with_prefetcher(p)))
 }

@@ -2,13 +2,16 @@
 
 use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, Softmax, StorePolicy};
 
-use crate::data::{lengths, long, Source};
+use crate::data::{both_walks, lengths, long, Source};
 use crate::numeric::{gamma, same, sum, ulp, wide};
 use crate::report::{Outcome, Report};
 use crate::{call, effort, Edge, Guarded};
 
 /// Half the distance from 1 to its neighbour in f32: the relative error of a rounding.
 const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// Rows of so many bytes are walked several pages side by side, where prefetchers allow it.
+const SIDE_BY_SIDE_BYTES: usize = 16 << 10;
 
 /// An exact output and the error that f32 arithmetic may add before it is narrowed.
 type Want = (f64, f64);
@@ -123,7 +126,13 @@ impl<E: Element> RowWise<'_, E> {
         for cols in columns(row) {
             for rows in if cols < 64 { vec![1, 2, 3, 4] } else { vec![3] } {
                 let x: Vec<E> = (0..rows).flat_map(|_| make(&mut source, cols)).collect();
-                self.case(k, cols, &x, what, report)?;
+                if cols * size_of::<E>() < SIDE_BY_SIDE_BYTES {
+                    self.case(k, cols, &x, what, report)?;
+                    continue;
+                }
+                for k in both_walks(k) {
+                    self.case(&k, cols, &x, what, report)?;
+                }
             }
             let mut x: Vec<E> = (0..3).flat_map(|_| make(&mut source, cols)).collect();
             let at = cols + source.below(cols);

@@ -377,18 +377,18 @@ fn check_product(
 pub fn products(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
     let caps = caps().restricted_to(row.level).map_err(|e| e.to_string())?;
-    let with = |fills| {
-        let caps = caps.with_prefetcher(Prefetcher::Sequential { fills });
-        Kernels::<f32>::with(caps).with_qgemv(row).map_err(|e| e.to_string())
-    };
-    let by_prefetcher = [with(false)?, with(true)?];
+    let mut by_prefetcher = Vec::new();
+    for prefetcher in Prefetcher::ALL {
+        let k = Kernels::<f32>::with(caps.with_prefetcher(prefetcher));
+        by_prefetcher.push(k.with_qgemv(row).map_err(|e| e.to_string())?);
+    }
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);
     let batches = [(1, 1), (16, 1), (17, 2), (5, 3), (33, 4), (3, 5), (16, 8), (2, 9)];
     for (i, cols) in shapes(format).into_iter().enumerate() {
         for (rows, batch) in batches {
             let edge = Edge::BOTH[(i + rows) % 2];
-            let k = &by_prefetcher[(i + batch) % 2];
+            let k = &by_prefetcher[(i + batch) % by_prefetcher.len()];
             let n = rows * cols / format.block_len();
             let mut bytes = shuffled_blocks(&mut source, format, &vectors, n);
             let w = QuantRef::new(&bytes, format, rows, cols).map_err(|e| e.to_string())?;

@@ -18,7 +18,7 @@ macro_rules! head_first {
 }
 
 /// Prefetches the bytes that are `{far}` bytes behind the planes of a step, which are at `r10`, as
-/// [`Prefetches`](crate::ops::qgemv_packed::Prefetches) says. Where every fourth line is enough, steps of `$least` bytes and more, at
+/// [`Prefetches`](crate::caps::Prefetches) says. Where every fourth line is enough, steps of `$least` bytes and more, at
 /// least 256, prefetch the lines at multiples of 256 bytes. In shorter steps, between which there are more heads, that was slower than
 /// all lines; with AVX-512 also in steps with less than 256 bytes for each row of activations, as these take longer for their bytes.
 macro_rules! planes_ahead {
@@ -60,8 +60,8 @@ macro_rules! planes_ahead {
 }
 
 /// Prefetches the lines that are `{far}` bytes behind a part, all of them into the cache that
-/// [`Prefetches`](crate::ops::qgemv_packed::Prefetches) names, unless `$some` prefetches others. That comes with the flags of a
-/// comparison with [`Prefetches::Fourth`](crate::ops::qgemv_packed::Prefetches::Fourth).
+/// [`Prefetches`](crate::caps::Prefetches) names, unless `$some` prefetches others. That comes with the flags of a
+/// comparison with [`Prefetches::Fourth`](crate::caps::Prefetches::Fourth).
 macro_rules! far_lines {
     ($at:tt $bytes:tt $some:tt) => {
         concat!(

@@ -1,9 +1,14 @@
 //! AMD's processors, by their signatures.
 
-/// Whether a signature, leaf 1's eax, is that of a Zen 4: family 19h, whose other models are Zen 3. AVX-512 does not tell them apart, as
-/// virtual machines may hide it.
-pub(super) const fn is_zen_4(signature: u32) -> bool {
+/// The generation of Zen that has this signature, which is leaf 1's eax; 0 if it is older than the third. AVX-512 does not tell them
+/// apart, as virtual machines may hide it.
+pub(super) const fn zen(signature: u32) -> u32 {
     let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
     let model = signature >> 4 & 0xf | signature >> 12 & 0xf0;
-    family == 0x19 && matches!(model, 0x10..=0x1f | 0x60..=0xaf)
+    match (family, model) {
+        (0x19, 0x10..=0x1f | 0x60..=0xaf) => 4,
+        (0x19, _) => 3,
+        (0x1a.., _) => 5,
+        _ => 0,
+    }
 }

@@ -4,8 +4,8 @@ use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
 use spin::mutex::SpinMutex;
 
-use super::amd::is_zen_4;
-use crate::caps::{CacheSizes, Caps, Features, Prefetcher};
+use super::amd::zen;
+use crate::caps::{CacheSizes, Caps, Features, Prefetcher, Prefetches};
 
 /// CPUID, or zeros if the CPU does not know the leaf.
 fn leaf(leaf: u32, sub: u32) -> CpuidResult {
@@ -126,7 +126,11 @@ fn prefetcher() -> Prefetcher {
     let r = leaf(0, 0);
     let name = [r.ebx, r.edx, r.ecx].map(u32::to_le_bytes);
     match name.as_flattened() {
-        b"AuthenticAMD" | b"HygonGenuine" => Prefetcher::Sequential { fills: is_zen_4(leaf(1, 0).eax) },
+        b"AuthenticAMD" | b"HygonGenuine" => Prefetcher::Sequential(match zen(leaf(1, 0).eax) {
+            4 => Prefetches::Fourth,
+            5 => Prefetches::IntoL1,
+            _ => Prefetches::IntoL2,
+        }),
         _ => Prefetcher::PerPage,
     }
 }

@@ -65,7 +65,7 @@ impl BlockSizes {
         let [mc, nc] = Self::sides(micro, caches, [m, n, k], kc)?;
         let few_rows = whole.div_ceil(micro.a.width.max(1)) <= MAX_PANELS_IN_PLACE;
         let near = match caps.prefetcher() {
-            Prefetcher::Sequential { .. } => [caches.share(); 2],
+            Prefetcher::Sequential(_) => [caches.share(); 2],
             // This hardware prefetcher does not fetch lines of `B` from beyond L2, as each row of `B` is in another page. `A`
             // is read along its rows.
             Prefetcher::PerPage if few_rows => [usize::MAX; 2],

@@ -54,7 +54,7 @@ impl Reading {
     /// pages. (Measured on Granite Rapids: 14.5 instead of 12.1 GB/s; the other numbers on Zen 4.)
     pub(crate) const fn of(prefetcher: Prefetcher) -> Self {
         match prefetcher {
-            Prefetcher::Sequential { .. } => Self { piece: 1024, near: 4, far: 16 },
+            Prefetcher::Sequential(_) => Self { piece: 1024, near: 4, far: 16 },
             Prefetcher::PerPage => Self { piece: PAGE, near: 2, far: 8 },
         }
     }
