@@ -66,6 +66,7 @@ pub(crate) struct Q8Args {
     pub(crate) x: *const u8,
     /// Bytes from one row of activations to the next.
     pub(crate) x_stride: usize,
+    /// How weights that are far ahead are prefetched.
     pub(crate) prefetches: Prefetches,
     /// Factors that are applied once to the whole sum: of the scaled products, and of the offsets.
     pub(crate) units: [f32; 2],

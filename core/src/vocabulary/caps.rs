@@ -63,6 +63,8 @@ pub enum Prefetcher {
 }
 
 /// The software prefetches that suit a hardware prefetcher whose streams cross pages.
+//
+// Kernels in assembly compare these by their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
