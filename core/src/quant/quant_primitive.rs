@@ -133,7 +133,6 @@ macro_rules! quant_primitive {
 
         impl crate::quant::wide::Wide for $name {
             $(
-                const WIDE: bool = true;
                 #[inline(always)]
                 unsafe fn wide<$wide: crate::quant::wide::WideBytes>($w_b: &$block, $w_i: usize) -> Option<$wide> {
                     let $at = crate::quant::wide::shifts::<$name>($w_i);

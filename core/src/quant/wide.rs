@@ -5,7 +5,6 @@
 //! scales of their groups are divided instead. That saves a shift for each register of codes.
 
 use crate::arrays::Each;
-use crate::quant::dots::two_groups;
 use crate::quant::packed::{Pack, STEPS, STEP_COLS};
 
 /// 64 bytes. A pair of arguments is for the first and the second 32 bytes.
@@ -24,14 +23,11 @@ pub(crate) unsafe trait WideBytes: Copy {
     unsafe fn or(self, other: Self) -> Self;
 }
 
-/// A format whose codes may be unpacked 64 at a time.
+/// A format whose codes are multiplied 64 at a time.
 #[allow(dead_code)] // Not every target has such registers.
 pub(crate) trait Wide: Pack + Sized {
-    /// Whether there are 64 codes in a register, not 32: where factors change within 32 columns, which then takes one
-    /// permutation for 64, or where it takes fewer instructions for other reasons.
-    const WIDE: bool = two_groups::<Self>();
     /// Codes from column `i` of a block of 256, with [`Packing::bias`](crate::quant::packed::Packing::bias) added and shifted left
-    /// by their step's [`Packing::shifts`](crate::quant::packed::Packing::shifts); `None` if they are unpacked 32 at a time.
+    /// by their step's [`Packing::shifts`](crate::quant::packed::Packing::shifts); `None` if they are unpacked 32 at a time, and not shifted.
     ///
     /// # Safety
     /// The instruction set.

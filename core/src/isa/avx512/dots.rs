@@ -8,23 +8,12 @@ use crate::arrays::{from_fn, Each};
 use crate::isa::avx512::bytes::Avx512Bytes;
 use crate::isa::avx512::wide;
 use crate::isa::{Avx2, Avx512, Vnni};
-use crate::quant::dots::{one_scale, two_groups, Dots, Factors};
+use crate::quant::dots::{one_scale, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::wide::Wide;
 use crate::quant::Unpack;
 use crate::vector::Vector;
-
-/// An instruction on whole registers, or where there are 32 columns on their first halves, which takes half as long.
-macro_rules! both {
-    ($format:ident, $whole:ident, $half:ident, $($operand:expr),+) => {
-        if <$format as Wide>::WIDE {
-            $whole($($operand),+)
-        } else {
-            _mm512_castps256_ps512($half($(_mm512_castps512_ps256($operand)),+))
-        }
-    };
-}
 
 /// [`Dots::settled`]: nothing is executed.
 #[inline]
@@ -43,8 +32,7 @@ where
 {
     type Isa = Avx512;
     type Codes = __m512i;
-    const COLUMNS: usize = if F::WIDE { 2 * STEP_COLS } else { STEP_COLS };
-    // Of 32 columns in the first half.
+    const COLUMNS: usize = 2 * STEP_COLS;
     type Sums = __m512;
     #[inline(always)]
     unsafe fn codes(unit: *const F::Block, i: usize, ready: &<Avx512 as Unpack<F>>::Ready) -> __m512i {
@@ -63,18 +51,10 @@ where
         let (bias, g) = (F::PACKING.bias(), i / F::GROUP);
         // SAFETY: columns of a unit, and their factors.
         unsafe {
-            if F::WIDE {
-                let start = if bias == 0 { _mm512_setzero_si512() } else { _mm512_load_si512(starts.cast()) };
-                let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, w, _mm512_load_si512(q.cast())));
-                let factor = _mm512_permutexvar_ps(groups::<F>(g), _mm512_load_ps(factors.0.as_ptr()));
-                _mm512_fmadd_ps(dot, factor, sums)
-            } else {
-                let start = if bias == 0 { _mm256_setzero_si256() } else { _mm256_load_si256(starts.cast()) };
-                let w = _mm512_castsi512_si256(w);
-                let dot = _mm256_cvtepi32_ps(_mm256_dpbusd_epi32(start, w, _mm256_load_si256(q.cast())));
-                let factor = _mm256_set1_ps(*factors.0.as_ptr().add(g));
-                _mm512_castps256_ps512(_mm256_fmadd_ps(dot, factor, _mm512_castps512_ps256(sums)))
-            }
+            let start = if bias == 0 { _mm512_setzero_si512() } else { _mm512_load_si512(starts.cast()) };
+            let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, w, _mm512_load_si512(q.cast())));
+            let factor = _mm512_permutexvar_ps(groups::<F>(g), _mm512_load_ps(factors.0.as_ptr()));
+            _mm512_fmadd_ps(dot, factor, sums)
         }
     }
     // f32; so are partial sums, but for one scale: a conversion and a multiplication with addition are faster than a
@@ -88,7 +68,7 @@ where
         // SAFETY: the caller's contract.
         unsafe {
             let (d, factors) = <Avx512 as Unpack<F>>::factors(b);
-            widened::<F>(factors, out);
+            widened(factors, out);
             d
         }
     }
@@ -105,14 +85,7 @@ where
                 return [_mm512_setzero_si512(); 2];
             }
             let starts = x.starts.as_ptr().cast::<__m512i>();
-            let all = [starts, starts.add(1)].each(|p| _mm512_load_si512(p));
-            if F::WIDE {
-                return all;
-            }
-            all.each(|two| {
-                let second = _mm512_extracti64x4_epi64::<1>(two);
-                _mm512_castsi256_si512(_mm256_add_epi32(_mm512_castsi512_si256(two), second))
-            })
+            [starts, starts.add(1)].each(|p| _mm512_load_si512(p))
         }
     }
     #[inline(always)]
@@ -121,35 +94,18 @@ where
         let starts = x.starts.as_ptr().cast::<i32>().wrapping_add(i / 4);
         // SAFETY: columns of a unit, and their factors.
         unsafe {
-            if F::WIDE {
-                let q = _mm512_load_si512(q.cast());
-                if one_scale::<F>() {
-                    return _mm512_dpbusd_epi32(sums, w, q);
-                }
-                let start = if F::PACKING.bias() == 0 {
-                    _mm512_setzero_si512()
-                } else {
-                    _mm512_load_si512(starts.cast())
-                };
-                let factor = _mm512_permutexvar_ps(groups::<F>(g), *factors);
-                let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, w, q));
-                _mm512_castps_si512(_mm512_fmadd_ps(dot, factor, _mm512_castsi512_ps(sums)))
-            } else {
-                let (w, sums) = (_mm512_castsi512_si256(w), _mm512_castsi512_si256(sums));
-                let q = _mm256_load_si256(q.cast());
-                _mm512_castsi256_si512(if one_scale::<F>() {
-                    _mm256_dpbusd_epi32(sums, w, q)
-                } else {
-                    let start = if F::PACKING.bias() == 0 {
-                        _mm256_setzero_si256()
-                    } else {
-                        _mm256_load_si256(starts.cast())
-                    };
-                    let factor = _mm256_set1_ps(*(&raw const *factors).cast::<f32>().add(g));
-                    let dot = _mm256_cvtepi32_ps(_mm256_dpbusd_epi32(start, w, q));
-                    _mm256_castps_si256(_mm256_fmadd_ps(dot, factor, _mm256_castsi256_ps(sums)))
-                })
+            let q = _mm512_load_si512(q.cast());
+            if one_scale::<F>() {
+                return _mm512_dpbusd_epi32(sums, w, q);
             }
+            let start = if F::PACKING.bias() == 0 {
+                _mm512_setzero_si512()
+            } else {
+                _mm512_load_si512(starts.cast())
+            };
+            let factor = _mm512_permutexvar_ps(groups::<F>(g), *factors);
+            let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, w, q));
+            _mm512_castps_si512(_mm512_fmadd_ps(dot, factor, _mm512_castsi512_ps(sums)))
         }
     }
     #[inline(always)]
@@ -166,18 +122,14 @@ where
             } else {
                 [even, odd].each(|sums| _mm512_castsi512_ps(sums))
             };
-            if F::WIDE {
-                // Every other 64 columns are alike.
-                const {
-                    assert!(matches!(
-                        F::PACKING.shifts,
-                        [a, b, c, d, e, f, g, h] if a == e && b == f && c == g && d == h
-                    ));
-                }
-                _mm512_fmadd_ps(odd, parts::<F>(2), _mm512_mul_ps(even, parts::<F>(0)))
-            } else {
-                <Self as Dots<F>>::plus(even, odd)
+            // Every other 64 columns are alike.
+            const {
+                assert!(matches!(
+                    F::PACKING.shifts,
+                    [a, b, c, d, e, f, g, h] if a == e && b == f && c == g && d == h
+                ));
             }
+            _mm512_fmadd_ps(odd, parts::<F>(2), _mm512_mul_ps(even, parts::<F>(0)))
         }
     }
     #[inline(always)]
@@ -188,28 +140,22 @@ where
     #[inline(always)]
     unsafe fn times(a: __m512, b: f32) -> __m512 {
         // SAFETY: registers only.
-        unsafe { both!(F, _mm512_mul_ps, _mm256_mul_ps, a, _mm512_set1_ps(b)) }
+        unsafe { _mm512_mul_ps(a, _mm512_set1_ps(b)) }
     }
     #[inline(always)]
     unsafe fn fma(a: __m512, b: f32, c: __m512) -> __m512 {
         // SAFETY: registers only.
-        unsafe { both!(F, _mm512_fmadd_ps, _mm256_fmadd_ps, a, _mm512_set1_ps(b), c) }
+        unsafe { _mm512_fmadd_ps(a, _mm512_set1_ps(b), c) }
     }
     #[inline(always)]
     unsafe fn plus(a: __m512, b: __m512) -> __m512 {
         // SAFETY: registers only.
-        unsafe { both!(F, _mm512_add_ps, _mm256_add_ps, a, b) }
+        unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
     unsafe fn total(sums: __m512) -> f32 {
         // SAFETY: registers only.
-        unsafe {
-            if F::WIDE {
-                <Avx512 as Vector>::reduce_sum(sums)
-            } else {
-                <Avx2 as Vector>::reduce_sum(_mm512_castps512_ps256(sums))
-            }
-        }
+        unsafe { <Avx512 as Vector>::reduce_sum(sums) }
     }
 }
 
@@ -240,14 +186,10 @@ unsafe fn parts<F: Pack>(step: usize) -> __m512 {
 /// # Safety
 /// AVX-512.
 #[inline(always)]
-unsafe fn widened<F: Pack>(integers: [i8; GROUPS], out: *mut __m512) {
+unsafe fn widened(integers: [i8; GROUPS], out: *mut __m512) {
     // SAFETY: the caller vouches for the room.
     unsafe {
         let integers = transmute::<[i8; 16], __m128i>(integers);
-        if two_groups::<F>() {
-            out.write(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers)));
-        } else {
-            out.cast::<__m256>().write(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers)));
-        }
+        out.write(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers)));
     }
 }

@@ -11,7 +11,7 @@ use crate::quant::packed::{Pack, STEP_COLS};
 use crate::quant::wide::{Wide, WideBytes};
 use crate::quant::Unpack;
 
-/// Codes from column `i` of a unit, 64 or 32 of them, as [`Wide::wide`] has them.
+/// 64 codes from column `i` of a unit, as [`Wide::wide`] has them.
 ///
 /// # Safety
 /// The contract of [`Unpack`].
@@ -30,11 +30,7 @@ where
             return codes;
         }
         let low = _mm512_castsi256_si512(biased::<F>(unit, i, ready));
-        if F::WIDE {
-            _mm512_inserti64x4::<1>(low, biased::<F>(unit, i + STEP_COLS, ready))
-        } else {
-            low
-        }
+        _mm512_inserti64x4::<1>(low, biased::<F>(unit, i + STEP_COLS, ready))
     }
 }
 
