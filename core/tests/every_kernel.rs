@@ -48,7 +48,7 @@ mod registry {
                     let basic = |f| rows().any(|r| r.format == f && r.requires == level.requires());
                     let formats = QuantFormat::ALL.iter().filter(|&&f| basic(Some(f))).count();
                     let each = of(Some(QuantFormat::ALL[0]));
-                    let rows_of = |f: QuantFormat| if f.element().is_some() { each.min(1) } else { each };
+                    let rows_of = |f: QuantFormat| if f.is_float() { each.min(1) } else { each };
                     let alike = QuantFormat::ALL.iter().all(|&f| of(Some(f)) == rows_of(f));
                     if ![(true, 0), (false, QuantFormat::ALL.len())].contains(&(basic(None), formats))
                         || !alike

@@ -4,7 +4,11 @@ use gllm_kernels_core::{
     bf16, blocks, f16, single, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op,
     Precision, QuantFormat, QuantRef, Scratch,
 };
-use gllm_testkit::{data::levels, numeric::same, quant::vectors};
+use gllm_testkit::{
+    data::levels,
+    numeric::same,
+    quant::{e4m3, vectors},
+};
 
 #[test]
 fn every_format_has_a_name_a_number_and_vectors() {
@@ -30,6 +34,7 @@ fn numbers_and_sizes_are_those_of_gguf() {
     assert_eq!(facts(QuantFormat::Nvfp4), (40, 64, 36));
     assert_eq!(facts(QuantFormat::F16), (1, 1, 2));
     assert_eq!(facts(QuantFormat::Bf16), (30, 1, 2));
+    assert_eq!(facts(QuantFormat::E4m3), (1000, 128, 132));
 }
 
 #[test]
@@ -128,6 +133,34 @@ fn every_number_of_plain_floating_point() {
     }
 }
 
+/// All 256 numbers, with factors of every kind.
+#[test]
+fn every_number_of_e4m3() {
+    let (least, large) = (f32::from_bits(1), f32::MAX / 1.5);
+    let factors = [0.0, -0.0, 1.0, -0.3, 1e-7, least, large, f32::INFINITY, f32::NAN];
+    // OFP8, section 5: the least number, the least normal one and the largest, times 2^-8.
+    let known =
+        [(0x01, 2f32.powi(-17)), (0x08, 2f32.powi(-14)), (0x7e, 1.75), (0xfe, -1.75), (0x38, 2f32.powi(-8))];
+    for (bits, number) in known {
+        assert_eq!(e4m3(bits), number);
+    }
+    let numbers: Vec<u8> = (0..=255).collect();
+    for (d, level) in factors.into_iter().flat_map(|d| levels().into_iter().map(move |level| (d, level))) {
+        let bytes: Vec<u8> = numbers.chunks(128).flat_map(|q| [&d.to_le_bytes()[..], q].concat()).collect();
+        let w = QuantRef::new(&bytes, QuantFormat::E4m3, 2, 128).expect("a view");
+        let (mut single, mut half, mut brain) = ([0.0f32; 256], [f16::ZERO; 256], [bf16::ZERO; 256]);
+        Kernels::forced(level).expect("a level").dequant(w, &mut single).expect("decoded");
+        Kernels::forced(level).expect("a level").dequant(w, &mut half).expect("decoded");
+        Kernels::forced(level).expect("a level").dequant(w, &mut brain).expect("decoded");
+        for (at, &bits) in numbers.iter().enumerate() {
+            let want = e4m3(bits) * d;
+            assert!(same(single[at], want), "{level}, factor {d}: {bits:#04x}: {}", single[at]);
+            assert!(same(half[at], f16::from_f32(want)), "{level}, factor {d}: {bits:#04x}: {}", half[at]);
+            assert!(same(brain[at], bf16::from_f32(want)), "{level}, factor {d}: {bits:#04x}: {}", brain[at]);
+        }
+    }
+}
+
 /// The definition, written out once more: every scale there is, every integer there is.
 #[test]
 fn every_scale_times_every_integer() {
@@ -165,7 +198,7 @@ fn single_formats_have_the_bits_of_the_table() {
     let (rows, batch, all) = (5, 7, Caps::detect());
     let levels = IsaLevel::ALL.into_iter().filter_map(|level| all.restricted_to(level).ok());
     let plain = all.without(Features::DOTPROD | Features::AVX512_VNNI);
-    assert_eq!(single::ALL.len(), QuantFormat::ALL.iter().filter(|f| f.element().is_none()).count());
+    assert_eq!(single::ALL.len(), QuantFormat::ALL.iter().filter(|f| !f.is_float()).count());
     for (i, &(f, open, product)) in single::ALL.iter().enumerate() {
         let blocks = vectors(f).expect("vectors").blocks;
         let cols = blocks.len() / f.block_bytes() * f.block_len() / rows / 256 * 256;

@@ -95,7 +95,7 @@ fn packing_makes_no_product_slower() {
     let levels = IsaLevel::ALL.into_iter().filter(|&level| has(level));
     let mut found = Vec::new();
     for level in levels {
-        for &format in QuantFormat::ALL.iter().filter(|format| format.element().is_none()) {
+        for &format in QuantFormat::ALL.iter().filter(|format| !format.is_float()) {
             found.extend(slower(level, format));
         }
     }
@@ -104,7 +104,7 @@ fn packing_makes_no_product_slower() {
 
 #[test]
 fn packed_columns_are_filled_up_to_no_more_than_a_step() {
-    for &format in QuantFormat::ALL.iter().filter(|format| format.element().is_none()) {
+    for &format in QuantFormat::ALL.iter().filter(|format| !format.is_float()) {
         let size =
             |cols| format.packed_size(16, cols).expect("a size") - format.packed_size(16, 0).expect("a size");
         let unit = size(256);

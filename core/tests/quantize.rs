@@ -6,7 +6,7 @@ use gllm_testkit::effort;
 use gllm_testkit::vectors::{floats, input, vector, MATRIX_COLS, MATRIX_ROWS};
 
 /// Formats whose codes are indices of large codebooks; decoded only.
-const DECODED_ONLY: [&str; 7] = ["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"];
+const DECODED_ONLY: [&str; 8] = ["e4m3", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"];
 
 /// Formats of activations: what ggml has no decoded vectors of.
 const NO_VECTORS: [&str; 2] = ["q8_1", "q8_k"];
@@ -146,7 +146,7 @@ fn importance_pays() {
     for f in encoders() {
         let even = encode(f, &x, None);
         let weighted = encode(f, &x, Some(&importance));
-        if EVEN.contains(&f.name()) || f.element().is_some() {
+        if EVEN.contains(&f.name()) || f.is_float() {
             assert!(even == weighted, "{f}");
             continue;
         }
@@ -199,7 +199,7 @@ fn any_number_is_encoded() {
     ];
     let mut source = Source::new(3);
     // Plain floating point has all numbers.
-    for f in encoders().filter(|f| f.element().is_none()) {
+    for f in encoders().filter(|f| !f.is_float()) {
         let n = f.block_len();
         let limit = match f.name() {
             "q8_0" | "q8_1" => 127.0 * 65504.0,

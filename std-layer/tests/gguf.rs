@@ -132,7 +132,7 @@ fn sizes_and_names_of_types() {
         assert_eq!((GgmlType(n).to_string(), known(n)), (format!("type {n}"), None));
     }
     assert_eq!((GgmlType::IQ2_XXS.to_string(), GgmlType::IQ2_XXS.0), ("IQ2_XXS".into(), 16));
-    assert_eq!((0..1000).filter(|&n| known(n).is_some()).count(), QuantFormat::ALL.len() + 6);
+    assert_eq!((0..=1000).filter(|&n| known(n).is_some()).count(), QuantFormat::ALL.len() + 6);
 }
 
 #[test]

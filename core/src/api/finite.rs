@@ -3,9 +3,10 @@
 use core::mem::MaybeUninit;
 
 use crate::args::unpacker::Made;
-use crate::element::{Element, ElementType};
+use crate::element::Element;
 use crate::ops::dequant::Chunk;
-use crate::quant::QuantRef;
+use crate::quant::blocks::BlockE4m3;
+use crate::quant::{QuantFormat, QuantRef};
 use crate::table::Kernels;
 
 /// The bits of 2^120: a scale below that times a code of 8 bits, plus an offset below that, does not overflow.
@@ -25,8 +26,14 @@ impl<E: Element> Kernels<E> {
     pub fn surely_finite(&self, w: QuantRef<'_>) -> bool {
         let format = match self.table.formats.of(w.format()) {
             Made::Blocks(format) => format,
+            Made::Floats(QuantFormat::E4m3) => {
+                let (blocks, _) = w.as_bytes().as_chunks::<{ size_of::<BlockE4m3>() }>();
+                let factor =
+                    |&[a, b, c, d, ..]: &[u8; size_of::<BlockE4m3>()]| f32::from_le_bytes([a, b, c, d]);
+                return blocks.iter().all(|block| all_small(&[factor(block)]));
+            }
             Made::Floats(of) => {
-                let exponent = if of == ElementType::F16 { 0x7c00 } else { 0x7f80 };
+                let exponent = if of == QuantFormat::F16 { 0x7c00 } else { 0x7f80 };
                 let (halves, _) = w.as_bytes().as_chunks();
                 let magnitude = |&half: &[u8; 2]| u16::from_le_bytes(half) & 0x7fff;
                 return halves.iter().fold(0, |most, half| magnitude(half).max(most)) < exponent;

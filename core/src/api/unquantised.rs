@@ -1,9 +1,9 @@
-//! Products with weights in the formats F16 and BF16.
+//! Products with weights in the formats of floating point: F16, BF16 and E4M3.
 
-use crate::element::{Element, ElementType};
+use crate::element::Element;
 use crate::ops::ahead::Order;
 use crate::ops::unquantised::{Unquantised, UnquantisedGemvArgs};
-use crate::quant::QuantRef;
+use crate::quant::{QuantFormat, QuantRef};
 use crate::table::{Kernels, Table};
 use crate::view::MatMut;
 
@@ -15,7 +15,7 @@ impl<E: Element> Kernels<E> {
     pub(crate) unsafe fn float_products<X: Element>(
         &self,
         table: &Table<X>,
-        of: ElementType,
+        of: QuantFormat,
         w: QuantRef<'_>,
         (x, x_stride, batch): (*const X, usize, usize),
         mut y: MatMut<'_, f32>,

@@ -1,9 +1,9 @@
 //! The functions of a format that are compiled for an instruction set, and their arguments.
 
 use crate::caps::Prefetches;
-use crate::element::ElementType;
 use crate::quant::packed::{Packing, Parts};
 use crate::quant::steps::FineOrCoarse;
+use crate::quant::QuantFormat;
 
 /// Where codes, scales and offsets of consecutive blocks go.
 #[derive(Clone, Copy)]
@@ -41,8 +41,8 @@ pub(crate) struct Unpacker {
 #[derive(Clone, Copy)]
 pub(crate) enum Made<'a> {
     Blocks(&'a Unpacker),
-    /// Plain floating point: [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
-    Floats(ElementType),
+    /// Floating point, in this format.
+    Floats(QuantFormat),
 }
 
 impl Made<'_> {

@@ -71,7 +71,7 @@ impl Activations<'_> {
     }
     /// Row `m`, where they are kept in f32.
     pub(crate) fn exact(&self, m: usize) -> Option<&[f32]> {
-        if m >= self.batch || self.format.element().is_none() {
+        if m >= self.batch || !self.format.is_float() {
             return None;
         }
         if self.cols == 0 {
@@ -83,7 +83,7 @@ impl Activations<'_> {
     /// Columns `32 * g .. 32 * g + 32` of row `m`: their integers, zeros where there are no columns, and
     /// their scale. `None` if there are none of them, or they are kept in f32.
     pub(crate) fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP_COLS], f32)> {
-        if m >= self.batch || g >= self.cols.div_ceil(STEP_COLS) || self.format.element().is_some() {
+        if m >= self.batch || g >= self.cols.div_ceil(STEP_COLS) || self.format.is_float() {
             return None;
         }
         // SAFETY: the row has this step.

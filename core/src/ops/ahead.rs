@@ -44,7 +44,7 @@ pub(crate) struct Ahead<E> {
 
 impl<E> Ahead<E> {
     /// Prefetches nothing.
-    const OFF: Self = Self {
+    pub(crate) const OFF: Self = Self {
         at: core::ptr::null(),
         share: 0,
         step: 0,

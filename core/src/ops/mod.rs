@@ -8,6 +8,7 @@ pub(crate) mod attention;
 pub(crate) mod blas1;
 pub(crate) mod causal_conv;
 pub(crate) mod dequant;
+pub(crate) mod e4m3;
 pub(crate) mod elementwise;
 pub(crate) mod encode;
 pub(crate) mod engine;

@@ -1,5 +1,6 @@
 //! The formats F16 and BF16, whose weights are plain floating-point numbers: decode, encode and products. Such weights have
-//! no blocks to unpack. They are loaded from any address and widened to f32.
+//! no blocks to unpack. They are loaded from any address and widened to f32. E4M3 has blocks, and loops of its own:
+//! [`e4m3`](crate::ops::e4m3).
 
 use core::marker::PhantomData;
 
@@ -7,8 +8,11 @@ use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element, ElementType};
 use crate::isa::machine::LINE;
 use crate::ops::ahead::{prefetch_rows, Ahead, Order, FAR, NEAR, ROWS_SIDE_BY_SIDE};
+use crate::ops::e4m3;
 use crate::ops::engine::{stream, sweep, Access, Sweep};
 use crate::ops::qgemv::QgemvArgs;
+use crate::quant::lanes::Lanes;
+use crate::quant::QuantFormat;
 use crate::vector::Prim;
 
 /// Bytes of a weight.
@@ -23,8 +27,8 @@ const CHAINS: usize = 2;
 
 /// The arguments of [`decode`].
 pub struct UnquantisedDecodeArgs<E> {
-    /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
-    pub(crate) of: ElementType,
+    /// A format of floating point.
+    pub(crate) of: QuantFormat,
     pub(crate) n: usize,
     pub(crate) w: *const u8,
     pub(crate) y: *mut E,
@@ -42,8 +46,8 @@ pub struct UnquantisedEncodeArgs<E> {
 
 /// Weights of a product.
 pub struct Unquantised {
-    /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
-    pub(crate) of: ElementType,
+    /// A format of floating point.
+    pub(crate) of: QuantFormat,
     /// Whether a row of activations is multiplied with one row of weights at a time: the fastest order where the hardware
     /// prefetcher follows consecutive addresses.
     pub(crate) alone: bool,
@@ -137,16 +141,17 @@ unsafe fn decode_from<W: Element, E: Element, P: Prim<W> + Prim<E>>(d: &Unquanti
     }
 }
 
-/// Decodes `n` weights.
+/// Decodes `n` weights, whole blocks of them.
 ///
 /// # Safety
 /// They are at `w`, room for them at `y`, which does not overlap them; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(d: &UnquantisedDecodeArgs<E>) {
+pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<bf16> + Lanes>(d: &UnquantisedDecodeArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         match d.of {
-            ElementType::Bf16 => decode_from::<bf16, E, P>(d),
+            QuantFormat::E4m3 => e4m3::decode::<E, P>(d),
+            QuantFormat::Bf16 => decode_from::<bf16, E, P>(d),
             _ => decode_from::<f16, E, P>(d),
         }
     }
@@ -394,11 +399,12 @@ unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &Unquantised
 /// `rows` of `cols` weights at `w`, `batch` rows of `cols` elements at `x`, `batch * rows` elements at `y`, which overlaps
 /// neither; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(g: &UnquantisedGemvArgs<E>) {
+pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Prim<bf16> + Lanes>(g: &UnquantisedGemvArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         match g.weights.of {
-            ElementType::Bf16 => products::<bf16, E, P>(g),
+            QuantFormat::E4m3 => e4m3::products::<E, P>(g),
+            QuantFormat::Bf16 => products::<bf16, E, P>(g),
             _ => products::<f16, E, P>(g),
         }
     }

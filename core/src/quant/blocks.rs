@@ -60,4 +60,4 @@ macro_rules! blocks {
     )*};
 }
 
-pub use super::{iq::*, k::*, legacy::*, mx::*, ternary::*};
+pub use super::{e4m3::*, iq::*, k::*, legacy::*, mx::*, ternary::*};

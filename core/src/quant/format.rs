@@ -1,6 +1,5 @@
 //! The lengths of each format's blocks, in weights and in bytes.
 
-use crate::element::ElementType;
 use crate::error::KernelError;
 use crate::format::QuantFormat;
 use crate::quant::Format;
@@ -8,7 +7,7 @@ use crate::quant::Format;
 macro_rules! define_sizes {
     (
         {}
-        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        floats { $($float_field:ident = $float:ident: $float_len:literal in $float_bytes:literal, gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         impl QuantFormat {
@@ -16,7 +15,7 @@ macro_rules! define_sizes {
             pub const fn block_len(self) -> usize {
                 match self {
                     $($(#[$on])* Self::$name => super::$module::$name::LEN,)*
-                    $(Self::$float => 1,)*
+                    $(Self::$float => $float_len,)*
                 }
             }
 
@@ -24,11 +23,11 @@ macro_rules! define_sizes {
             pub const fn block_bytes(self) -> usize {
                 match self {
                     $($(#[$on])* Self::$name => size_of::<<super::$module::$name as Format>::Block>(),)*
-                    $(Self::$float => ElementType::$float.size(),)*
+                    $(Self::$float => $float_bytes,)*
                 }
             }
 
-            /// Elements that share a scale: 16 or 32; 1 of plain floating point, which is its own scale. Where a format shares one
+            /// Elements that share a scale: 16 or 32; 1 of floating point, which is its own scale. Where a format shares one
             /// among more, it is repeated.
             pub const fn group_len(self) -> usize {
                 match self {

@@ -1,4 +1,4 @@
-//! The operations, beyond layer 1, with which the formats of other checkpoints (AWQ, GPTQ, SqueezeLLM, FP8) are unpacked.
+//! The operations, beyond layer 1, with which the formats of other checkpoints (AWQ, GPTQ, SqueezeLLM, FP8) and E4M3 are unpacked.
 
 use crate::element::f16;
 use crate::vector::Prim;
@@ -40,6 +40,8 @@ pub(crate) unsafe trait Lanes: Prim<f16> + Prim<f32> {
     /// 16 numbers at `p`, E5M2 or else E4M3 times 2^-8, in the first `16 / LANES` vectors. Unless `NAN`, a NaN of
     /// E4M3 becomes some number.
     unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [Self::V; UNPACKED];
+    /// `2 * LANES` numbers of [`BlockE4m3`](crate::blocks::BlockE4m3) at `p`.
+    unsafe fn e4m3(p: *const u8) -> [Self::V; 2];
     /// Nothing seen yet by [`Self::peak`].
     unsafe fn none() -> Self::I;
     /// For each byte, the larger of `before` and the lower seven bits of `w`.

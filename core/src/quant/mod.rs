@@ -21,6 +21,7 @@ pub mod blocks;
 pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dots;
+pub(crate) mod e4m3;
 pub(crate) mod encode;
 mod format;
 pub(crate) mod iq;

@@ -1,7 +1,6 @@
 //! The functions of each format, compiled for each instruction set.
 
 use crate::args::unpacker::{Made, Q8Args, Unpacked, Unpacker};
-use crate::element::ElementType;
 use crate::ops::qgemv_q8;
 use crate::quant::dots::Dots;
 use crate::quant::packed::{Pack, Parts};
@@ -17,7 +16,7 @@ unsafe fn parts<F: Pack>(w: *const u8, g: usize) -> Parts {
 macro_rules! define_formats {
     (
         {}
-        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        floats { $($float_field:ident = $float:ident: $float_len:literal in $float_bytes:literal, gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         /// One [`Unpacker`] per format.
@@ -30,7 +29,7 @@ macro_rules! define_formats {
             pub(crate) fn of(&self, format: QuantFormat) -> Made<'_> {
                 match format {
                     $($(#[$on])* QuantFormat::$name => Made::Blocks(&self.$field),)*
-                    $(QuantFormat::$float => Made::Floats(ElementType::$float),)*
+                    $(QuantFormat::$float => Made::Floats(QuantFormat::$float),)*
                 }
             }
         }

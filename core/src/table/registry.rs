@@ -219,7 +219,7 @@ macro_rules! rows_of_op {
             blocks: $before:expr, $after:expr;
             floats: $before_float:expr, $after_float:expr;
         }
-        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        floats { $($float_field:ident = $float:ident: $float_len:literal in $float_bytes:literal, gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         &[

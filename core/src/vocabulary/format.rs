@@ -8,10 +8,10 @@ use crate::error::KernelError;
 macro_rules! define_formats {
     (
         {}
-        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        floats { $($float_field:ident = $float:ident: $float_len:literal in $float_bytes:literal, gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        /// A format of weights: of quantised ones, or plain floating point of 16 bits.
+        /// A format of weights: of quantised ones, or floating point of 16 or 8 bits.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[non_exhaustive]
@@ -32,7 +32,7 @@ macro_rules! define_formats {
                 }
             }
 
-            /// The type number that GGUF files use.
+            /// The type number that GGUF files use; 1000 and more are of this library alone.
             pub const fn gguf_type(self) -> u32 {
                 match self {
                     $($(#[$on])* Self::$name => $gguf,)*
@@ -52,11 +52,11 @@ macro_rules! define_formats {
                 }
             }
 
-            /// The type of the weights, if they are plain floating point: then a block is one of them.
-            pub const fn element(self) -> Option<ElementType> {
+            /// Whether weights are multiplied as the floating-point numbers that they are, and not as integers with scales.
+            pub const fn is_float(self) -> bool {
                 match self {
-                    $(Self::$float => Some(ElementType::$float),)*
-                    _ => None,
+                    $(Self::$float => true,)*
+                    _ => false,
                 }
             }
         }
@@ -65,6 +65,15 @@ macro_rules! define_formats {
 expand_all_formats! { define_formats! {} }
 
 impl QuantFormat {
+    /// The type of the weights, if they are plain floating point: then a block is one of them.
+    pub const fn element(self) -> Option<ElementType> {
+        match self {
+            Self::F16 => Some(ElementType::F16),
+            Self::Bf16 => Some(ElementType::Bf16),
+            _ => None,
+        }
+    }
+
     /// The format with this [`name`](Self::name).
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|f| f.name() == name)

@@ -1,15 +1,16 @@
 //! The list of formats, from which all enumerations of them come.
 
-/// Calls `$then!` with `$args` and every format. Those that are plain floating point come first: their names, types of
-/// [`ElementType`](crate::ElementType), GGUF type numbers, and what they are. Of each format of quantised weights: its name, its
+/// Calls `$then!` with `$args` and every format. Those whose weights are floating-point numbers come first: their names, how many
+/// weights are in how many bytes, GGUF type numbers, and what they are. Of each format of quantised weights: its name, its
 /// marker type, the file in `quant/` that defines it, its GGUF type number, and what it is. Each of these belongs to a Cargo feature.
 macro_rules! expand_all_formats {
     ($then:ident! $args:tt) => {
         $then! {
             $args
             floats {
-                f16 = F16: gguf 1, "IEEE 754 binary16: no blocks.";
-                bf16 = Bf16: gguf 30, "bfloat16: no blocks.";
+                f16 = F16: 1 in 2, gguf 1, "IEEE 754 binary16: no blocks.";
+                bf16 = Bf16: 1 in 2, gguf 30, "bfloat16: no blocks.";
+                e4m3 = E4m3: 128 in 132, gguf 1000, "128 weights of E4M3, one f32 factor; GGUF has no such type.";
             }
             #[cfg(feature = "legacy")] q4_0 = Q4_0: legacy, gguf 2, "32 weights of 4 bits, one scale.";
             #[cfg(feature = "legacy")] q4_1 = Q4_1: legacy, gguf 3, "32 weights of 4 bits, one scale and minimum.";

@@ -240,7 +240,7 @@ fn step(w: QuantWeights<'_>) -> usize {
 fn roundings(w: QuantWeights<'_>, level: IsaLevel) -> usize {
     let cols = w.cols();
     match w {
-        _ if w.format().element().is_some() => cols / level.lanes() + 16,
+        _ if w.format().is_float() => cols / level.lanes() + 16,
         QuantWeights::Packed(_) => cols / 16 + 4,
         QuantWeights::InPlace(_) if level == IsaLevel::Scalar => cols / 8 + 16,
         QuantWeights::InPlace(_) => cols / 16 + 16,
@@ -318,7 +318,7 @@ fn check_product(
     };
     same_as("with activations that were not prepared", &multiply(k, p, view).map_err(text)?)?;
     if p.is_packed() {
-        if w.format().element().is_some() {
+        if w.format().is_float() {
             same_as("with weights in place", &multiply(k, w.into(), view).map_err(text)?)?;
         } else {
             let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;

@@ -2,8 +2,8 @@
 //! in place and packed, in one go and in parts.
 
 use gllm_kernels_core::{
-    bf16, f16, Activation, Caps, Element, ElementType, Features, IsaLevel, KernelError, KernelInfo, Kernels,
-    MatMut, MatRef, Op, Precision, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+    bf16, f16, Activation, Caps, Element, Features, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
+    MatRef, Op, Precision, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::Source;
@@ -231,7 +231,7 @@ fn check<E: Element>(
     let p = plain.packed_q(w.format(), n, cols, &buf).map_err(text)?;
     let columns = case.run(&plan, p.into(), None, [1, m + 1], edge)?;
     // Plain floating point stays in place.
-    let in_place = case.w.format().element().is_some();
+    let in_place = case.w.format().is_float();
     if case.coarse(in_place) == case.coarse(true) {
         case.compare(&columns, &[], &sums, [in_place, exact], report)?;
     } else {
@@ -395,7 +395,7 @@ fn by_pairs(caps: Caps) -> bool {
 /// Products with weights that are plain floating point have no integers.
 fn precisions(format: QuantFormat) -> &'static [Precision] {
     let all = &[Precision::Exact, Precision::Bf16, Precision::Integer];
-    &all[..if format.element().is_some() { 2 } else { 3 }]
+    &all[..if format.is_float() { 2 } else { 3 }]
 }
 
 /// What of a format makes a difference beyond how it is unpacked: the lengths of blocks and groups, whether there are offsets,
@@ -452,10 +452,10 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
         return Err(format!("chooses {fastest:?}"));
     }
     // Plain floating point has no integers: what is multiplied fastest with no larger errors.
-    let [few, many] = match format.element() {
-        Some(ElementType::Bf16) if by_pairs(caps) => [Precision::Exact, Precision::Bf16],
-        Some(_) => [Precision::Exact; 2],
-        None => [Precision::Integer; 2],
+    let [few, many] = match format {
+        QuantFormat::Bf16 if by_pairs(caps) => [Precision::Exact, Precision::Bf16],
+        _ if format.is_float() => [Precision::Exact; 2],
+        _ => [Precision::Integer; 2],
     };
     let chosen = |m| k.qgemm_plan(format, m, 1, 0, Precision::Integer).map(|plan| plan.precision());
     if [chosen(8), chosen(9)] != [Ok(few), Ok(many)] {
@@ -500,7 +500,7 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
             }
         }
         let w = QuantRef::new(&bytes, format, n, cols).map_err(text)?;
-        if format.element().is_none() && specified(w)?.iter().all(|w| (w * 8.0).fract() == 0.0) {
+        if !format.is_float() && specified(w)?.iter().all(|w| (w * 8.0).fract() == 0.0) {
             let mut x: Vec<f32> = source.whole(m * cols, 2);
             x.chunks_mut(32).for_each(|group| group[0] = 127.0);
             let precision = Precision::Integer;
@@ -538,8 +538,8 @@ fn extremes(k: &Kernels<f32>, format: QuantFormat) -> Result<(), String> {
         let case = Case { k, w, x: &x, m, precision: Precision::Integer };
         case.run(&case.plan().map_err(|e| case.text(e))?, w.into(), None, [n, 1], Edge::End)
     });
-    match (format.element(), differ(&got?, &want?)) {
-        (None, Some(i)) => Err(format!("the largest products, element {i}, are not those of scalar code")),
+    match (format.is_float(), differ(&got?, &want?)) {
+        (false, Some(i)) => Err(format!("the largest products, element {i}, are not those of scalar code")),
         _ => Ok(()),
     }
 }

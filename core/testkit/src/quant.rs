@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_core::{
-    f16, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Precision,
-    QuantFormat, QuantRef, Scratch, StorePolicy,
+    f16, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Precision, QuantFormat,
+    QuantRef, Scratch, StorePolicy,
 };
 
 use crate::data::{both_walks, Source};
@@ -22,7 +22,8 @@ pub struct Vectors {
 }
 
 /// ggml's weights in `format`. For activations there are none: those of [`QuantFormat::Q8_0`], put into their
-/// blocks. A format without vectors fails its tests.
+/// blocks. Those of [`QuantFormat::E4m3`], which ggml does not have, are made of the same bytes. A format without vectors fails
+/// its tests.
 pub fn vectors(format: QuantFormat) -> Option<Vectors> {
     let ggml = |f: QuantFormat| {
         let (blocks, decoded) = vector(f)?;
@@ -43,7 +44,30 @@ pub fn vectors(format: QuantFormat) -> Option<Vectors> {
             decoded: integers.iter().flatten().map(|&q| f32::from(q as i8) * scale).collect(),
             blocks: integers.iter().flat_map(|q| [&scale.to_le_bytes()[..], q, &[3; 32]].concat()).collect(),
         }),
+        QuantFormat::E4m3 => ggml(QuantFormat::Q8_0).map(|v| {
+            let numbers = q8_0(v, 128);
+            let factors = || (0..numbers.len()).map(|i| 0.3 * 2f32.powi(i as i32 % 7));
+            let block = |(d, q): (f32, &Vec<u8>)| [&d.to_le_bytes()[..], q].concat();
+            let decoded = |(d, q): (f32, &Vec<u8>)| q.iter().map(|&q| e4m3(q) * d).collect::<Vec<_>>();
+            Vectors {
+                blocks: factors().zip(&numbers).flat_map(block).collect(),
+                decoded: factors().zip(&numbers).flat_map(decoded).collect(),
+            }
+        }),
         _ => ggml(format),
+    }
+}
+
+/// A number of [`QuantFormat::E4m3`], by its fields.
+pub fn e4m3(bits: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 0xf), f32::from(bits & 7) / 8.0);
+    // OFP8's bias is 7; numbers are 2^-8 of those.
+    let magnitude =
+        if exponent == 0 { mantissa * 2f32.powi(-14) } else { (1.0 + mantissa) * 2f32.powi(exponent - 15) };
+    if bits < 0x80 {
+        magnitude
+    } else {
+        -magnitude
     }
 }
 
@@ -57,8 +81,8 @@ pub fn halves(format: QuantFormat) -> &'static [usize] {
 /// Bytes of a block that are an f16: where it becomes 2 instead of 1 codes stay, and the scales or the offsets of all groups
 /// double, or both do.
 fn find_halves(format: QuantFormat) -> Vec<usize> {
-    if let Some(element) = format.element() {
-        return if element == ElementType::F16 { vec![0] } else { vec![] };
+    if format.is_float() {
+        return if format == QuantFormat::F16 { vec![0] } else { vec![] };
     }
     // No field of it is zero, infinite or NaN, whatever its place and type.
     let block: Vec<u8> = (0..format.block_bytes()).map(|i| 0x21 + (5 * i % 23) as u8).collect();
@@ -162,9 +186,13 @@ fn check_decode<E: Element>(
 /// `surely_finite` says yes exactly if no scale or offset is large, and no number of plain floating point is infinite or NaN.
 fn check_finite<E: Element>(k: &Kernels<E>, w: QuantRef<'_>, decoded: &[f32]) -> Result<(), String> {
     let finite = decoded.iter().all(|x| x.is_finite());
-    let want = match w.format().element() {
-        Some(_) => finite,
-        None => {
+    let want = match w.format() {
+        QuantFormat::F16 | QuantFormat::Bf16 => finite,
+        format @ QuantFormat::E4m3 => {
+            let factors = w.as_bytes().chunks_exact(format.block_bytes());
+            factors.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).all(|d| d.abs() < 2f32.powi(120))
+        }
+        _ => {
             let (_, scales, offsets) = unpacked(w)?;
             let offsets = if w.format().has_offsets() { &offsets[..] } else { &[] };
             scales.iter().chain(offsets).all(|x| x.abs() < 2f32.powi(120))
@@ -246,7 +274,7 @@ fn check_product<E: Element>(
     }
     report.cases += 1;
     let (weights, magnitudes, x) = (specified(w)?, magnitudes(w)?, wide(x));
-    let chain = if w.format().element().is_some() {
+    let chain = if w.format().is_float() {
         w.cols() / k.level().lanes()
     } else {
         // A group of at most 32, a chain of groups of at least 16.

@@ -252,6 +252,7 @@ audit! {
     squeezellm_ref(a) => a.squeezellm().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
     awq_ref(a) => a.awq().map(|w| (w.outputs(), w.inputs(), w.size()));
     gptq_ref(a) => a.gptq().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
+    fp8_to_blocks(a) => a.fp8().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| w.to_blocks(a.buf)),
     fp8_ref(a) => a.fp8().map(|w| (w.outputs(), w.inputs(), w.size(), w.format()));
     from_raw_parts(a) => {
         // SAFETY: nothing is read or written.
@@ -304,7 +305,7 @@ audit! {
     qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), plan.scratch(), plan.prepared_size(), plan.scratch_prepared()));
     quant_weights(a) => a.weights().map(|w| (w.rows(), w.is_packed()));
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
-    quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets(), a.format.element());
+    quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets(), a.format.element(), a.format.is_float());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();
     from_gguf(a) => (QuantFormat::from_gguf(a.number), QuantFormat::from_name(a.text));
 

@@ -51,7 +51,7 @@ fn blocks<E: Element>(call: &Call, op: Op) {
         (call.sizes[0].get(), call.sizes[1].get())
     } else {
         // Of plain floating point some vectors and a part of one.
-        let len = if format.element().is_some() { 37 } else { format.block_len() };
+        let len = if format.is_float() { 37 } else { format.block_len() };
         (usize::from(call.dims[0] % 40), call.lengths[2].of(blocks * len))
     };
     let right = format.row_bytes(cols).ok().and_then(|b| b.checked_mul(rows)).filter(|&b| b < 1 << 20);
@@ -87,7 +87,7 @@ fn blocks<E: Element>(call: &Call, op: Op) {
         Op::Qgemm => {
             let precision = match [call.option(5), call.option(6)] {
                 // What integers become where there are none depends on the CPU.
-                [false, _] if format.element().is_none() => Precision::Integer,
+                [false, _] if !format.is_float() => Precision::Integer,
                 [_, false] => Precision::Exact,
                 [_, true] => Precision::Bf16,
             };
@@ -103,7 +103,7 @@ fn blocks<E: Element>(call: &Call, op: Op) {
         }
         Op::QgemvPacked => {
             // Every instruction set has the same results, whatever the panels contain: unless they are sums in f32.
-            let agree = if format.element().is_some() { sums(call, cols) } else { Agree::Exactly };
+            let agree = if format.is_float() { sums(call, cols) } else { Agree::Exactly };
             call.twice::<E, f32>(outputs, None, agree, |k, y| {
                 with_packed(call, k, w, |p| {
                     with_activations(call, k, format, (op, [batch, p.rows(), cols]), |plan, x| {

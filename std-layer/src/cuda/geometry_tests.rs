@@ -202,7 +202,7 @@ fn weights() {
         for n in [1, 2, 4, 8] {
             check("gemv", gemv(outputs, n, 3), [Tiles(outputs, 4), Tiles(3, 1), ONE]);
         }
-        for format in QuantFormat::ALL.iter().filter(|f| f.element().is_none()) {
+        for format in QuantFormat::ALL.iter().filter(|f| !f.is_float()) {
             let jobs = rows * (parts * 32).div_ceil(1024);
             let geometry = dequant(rows, parts * 32, format.group_len(), processors);
             check("dequant", geometry, [Loops(jobs, 8, most), ONE, ONE]);

@@ -104,7 +104,7 @@ impl<'a> QuantView<'a> {
         cols: usize,
     ) -> Result<Self, CudaError> {
         let bytes = bytes.into();
-        if format.element().is_some() {
+        if format.is_float() {
             return Err(bad("format", "one that has blocks"));
         }
         let row_bytes = format.row_bytes(cols)?;

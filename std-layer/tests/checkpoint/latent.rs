@@ -1,6 +1,7 @@
 //! Latent attention, of whose matrix of keys and values GGUF files have two.
 
-use gllm_kernels_std::model::{Model, Scoring};
+use gllm_kernels_std::core::QuantFormat;
+use gllm_kernels_std::model::{LayerWeights, Model, Scoring};
 
 use super::folder::{config, Dense, Folder};
 use super::quantised::fp8;
@@ -120,11 +121,17 @@ fn layers_that_guess() {
     assert_eq!(model.unused(), [""; 0]);
 }
 
-/// Matrices in FP8, of which tiles have scales: those of a model are the numbers that the file means, in f16.
+/// Matrices in FP8, of which tiles have scales: those of a model are the numbers that the file means, in blocks of E4M3 where tiles
+/// allow it, and else in f16.
 #[test]
 fn fp8_tiles() {
-    for (architecture, tile) in [("deepseek2", [128, 128]), ("deepseek2", [32, 16]), ("mistral4", [32, 16])] {
-        let tiny = Tiny { experts_scale: 1.0, hidden: 160, ..Tiny::new(architecture, None) };
+    for (architecture, hidden, tile) in [
+        ("deepseek2", 256, [128, 128]),
+        ("deepseek2", 160, [128, 128]),
+        ("deepseek2", 160, [32, 16]),
+        ("mistral4", 256, [32, 16]),
+    ] {
+        let tiny = Tiny { experts_scale: 1.0, hidden, ..Tiny::new(architecture, None) };
         let gguf = tiny.open();
         let (mut of_fp8, mut plain) = (Vec::new(), Vec::new());
         for tensor in Dense::of(&tiny, &gguf) {
@@ -141,7 +148,7 @@ fn fp8_tiles() {
                 }
             }
         }
-        let what = format!("{architecture} in FP8, tiles of {tile:?}");
+        let what = format!("{architecture} in FP8, {hidden} inputs, tiles of {tile:?}");
         let json = config(&tiny);
         let quantisation =
             format!(r#","quantization_config":{{"quant_method":"fp8","weight_block_size":{tile:?}}}}}"#);
@@ -151,6 +158,13 @@ fn fp8_tiles() {
             folder.tensors(tensors, shards);
             Model::open(folder.path()).unwrap_or_else(|e| panic!("{what}: {e}"))
         };
+        let stored = open(&format!("{what}, stored"), &of_fp8, 1);
+        let weights = stored.weights().unwrap();
+        let matrices = weights.layers.iter().flat_map(LayerWeights::matrices);
+        let blocks = matrices.filter(|w| w.format() == Some(QuantFormat::E4m3)).map(|w| w.cols());
+        let blocks: Vec<usize> = blocks.collect();
+        assert_eq!(blocks.contains(&256), hidden == 256 && tile == [128, 128], "{what}: {blocks:?}");
+        assert!(tile == [128, 128] || blocks.is_empty(), "{what}: {blocks:?}");
         let want = logits(&open(&format!("{what}, plain"), &plain, 1));
         // Scales may be in another file than what they belong to.
         for shards in [1, 7] {

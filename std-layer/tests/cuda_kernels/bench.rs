@@ -86,7 +86,7 @@ fn elements(gpu: &Gpu, table: &Table) -> Outcome {
 }
 
 fn products(gpu: &Gpu, table: &Table) -> Outcome {
-    for format in QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none()) {
+    for format in QuantFormat::ALL.iter().copied().filter(|f| !f.is_float()) {
         let blocks = vectors(format).ok_or("no vectors")?.blocks;
         for (rows, cols) in [(8192, 28672), (4096, 14336)] {
             let size = rows * format.row_bytes(cols).map_err(text)?;
@@ -126,7 +126,7 @@ fn matrices(gpu: &Gpu) -> Outcome {
     let (m, n, k) = (512, 8192, 8192);
     let x = numbers::<bf16>(gpu, m * k)?;
     let mut y = Buffer::<bf16>::new(context(), m * n).map_err(text)?;
-    for format in QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none()) {
+    for format in QuantFormat::ALL.iter().copied().filter(|f| !f.is_float()) {
         let blocks = vectors(format).ok_or("no vectors")?.blocks;
         let size = n * format.row_bytes(k).map_err(text)?;
         let w = gpu.put(&blocks.iter().copied().cycle().take(size).collect::<Vec<_>>())?;

@@ -8,7 +8,7 @@ use gllm_testkit::quant::vectors;
 use super::{compare, source, text, trial, Gpu, Outcome, Trials};
 
 pub fn formats() -> impl Iterator<Item = QuantFormat> {
-    QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none())
+    QuantFormat::ALL.iter().copied().filter(|f| !f.is_float())
 }
 
 /// ggml's blocks in any order: weights of ordinary size.

@@ -3,7 +3,7 @@
 use super::{QgemmPlan, QuantWeights, MAX_GEMV_ROWS_EXACT, MAX_GEMV_ROWS_UNQUANTISED};
 use crate::api::gemm::{GemmPlan, Source, Wanted};
 use crate::args::micro::Micro;
-use crate::element::{Element, ElementType};
+use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::machine::LINE;
 use crate::isa::pairs::{self, Writer};
@@ -34,21 +34,22 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Whether the product has so few rows that weights are not brought into panels of `B`.
     pub(super) fn few_exact(&self) -> bool {
-        let unquantised = self.format.element().is_some() && !self.kernels.by_pairs();
+        let unquantised = self.format.is_float() && !self.kernels.by_pairs();
         self.whole <= if unquantised { MAX_GEMV_ROWS_UNQUANTISED } else { MAX_GEMV_ROWS_EXACT }
     }
 
     /// The dense product of some rows and all columns, whose weights are decoded block by block. These end where units
     /// of packed weights end, and so where blocks of any format do.
     fn decoding(&self, m: usize) -> Result<GemmPlan<E>, KernelError> {
-        let [columns, unit] = if self.format.element().is_some() { [1, 1] } else { [PANEL_ROWS, UNIT_COLS] };
+        let [columns, unit] =
+            if self.format.is_float() { [1, self.format.block_len()] } else { [PANEL_ROWS, UNIT_COLS] };
         self.dense(m, self.n)?.making(columns, unit)
     }
 
     pub(super) fn scratch_exact(&self) -> Result<ScratchReq, KernelError> {
         if self.few_rows(false) {
             // Packed weights are unpacked piece by piece.
-            let plain = self.format.element().is_some() || self.op.is_some();
+            let plain = self.format.is_float() || self.op.is_some();
             return if plain { Ok(ScratchReq::EMPTY) } else { self.scratch_few() };
         }
         let plan = self.decoding(self.m.min(PACKED_ROWS))?;
@@ -57,7 +58,7 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Memory for what is unpacked or decoded on the way from weights to panels of `B`.
     fn scratch_decoded(&self, plan: &GemmPlan<E>) -> Result<ScratchReq, KernelError> {
-        if self.format.element().is_some() {
+        if self.format.is_float() {
             return ScratchReq::array::<E>(
                 self.kernels.micro.b.width.saturating_mul(Self::pitch(plan.depth())),
             );
@@ -81,9 +82,7 @@ impl<E: Element> QgemmPlan<E> {
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         let w = match w {
-            QuantWeights::Packed(w) if self.format.element().is_some() => {
-                QuantWeights::InPlace(w.unquantised()?)
-            }
+            QuantWeights::Packed(w) if self.format.is_float() => QuantWeights::InPlace(w.unquantised()?),
             w => w,
         };
         if self.few_rows(w.is_packed()) {
@@ -129,11 +128,11 @@ impl<E: Element> QgemmPlan<E> {
     ) -> Result<(), KernelError> {
         // SAFETY: there is room for the panels of so many rows.
         let a = unsafe { plan.pack_a(x, a) };
-        if let (QuantWeights::InPlace(w), Some(of)) = (w, self.format.element()) {
+        if let (QuantWeights::InPlace(w), true) = (w, self.format.is_float()) {
             let room = scratch.take::<u8>(self.scratch_decoded(plan)?.size())?.as_mut_ptr();
             let copy = |block: Wanted, dst: *mut u8| {
                 // SAFETY: the loops ask for blocks of the weights; there is room for a panel of rows, and for the block.
-                unsafe { self.copy(w, of, block, room.cast(), dst) }
+                unsafe { self.copy(w, block, room.cast(), dst) }
             };
             // SAFETY: `a` are panels, or `a` is where it was, of this plan's shape; there is room for a block and its sums.
             unsafe { plan.run_sources(y, a, Source::Made(&copy, b), sums, bias) };
@@ -163,13 +162,15 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// Brings a block of weights that are plain floating point, of type `of`, into panels of `B`.
+    /// Brings a block of weights that are floating point into panels of `B`.
     ///
     /// # Safety
     /// The block is one of the weights, which have the plan's shape; there is room for a panel of rows,
     /// [`pitch`](Self::pitch) apart, at `room`, and for the block at `dst`.
-    unsafe fn copy(&self, w: QuantRef<'_>, of: ElementType, block: Wanted, room: *mut E, dst: *mut u8) {
+    unsafe fn copy(&self, w: QuantRef<'_>, block: Wanted, room: *mut E, dst: *mut u8) {
         let (kernels, Wanted { col, cols, step, steps: k }) = (&self.kernels, block);
+        let of = self.format;
+        let bytes_of = |weights: usize| weights / of.block_len().max(1) * of.block_bytes();
         let Micro { b: panel, depth, .. } = *kernels.micro;
         let (depth, pitch) = (k.next_multiple_of(depth.max(1)), Self::pitch(k));
         let (access, reading) = (kernels.access_inplace(), Reading::of(kernels.caps().prefetcher()));
@@ -179,9 +180,9 @@ impl<E: Element> QgemmPlan<E> {
             unsafe {
                 for row in 0..len {
                     let at = (col + first + row) * self.k + step;
-                    let (w, y) = (w.as_bytes().as_ptr().add(at * of.size()), room.add(row * pitch));
+                    let (w, y) = (w.as_bytes().as_ptr().add(bytes_of(at)), room.add(row * pitch));
                     // Pieces of rows are too short for prefetchers that stop at the end of a page.
-                    prefetch_lines(w.wrapping_add(ROWS_AHEAD * self.k * of.size()), k * of.size());
+                    prefetch_lines(w.wrapping_add(bytes_of(ROWS_AHEAD * self.k)), bytes_of(k));
                     (kernels.table.float_decode)(&UnquantisedDecodeArgs { of, n: k, w, y, access });
                 }
                 let (across, along) = (pitch * size_of::<E>(), size_of::<E>());

@@ -161,7 +161,7 @@ impl<E: Element> Kernels<E> {
             {
                 Precision::Bf16
             }
-            Precision::Integer if format.element().is_some() => Precision::Exact,
+            Precision::Integer if format.is_float() => Precision::Exact,
             precision => precision,
         };
         let precision = match precision {

@@ -7,6 +7,16 @@ use crate::isa::x86::lanes::{halves_of_fp8, homes, places};
 use crate::isa::Avx2;
 use crate::quant::lanes::{Lanes, UNPACKED};
 
+/// 16 f16 in f32.
+#[inline(always)]
+unsafe fn singles(halves: __m256i) -> [__m256; 2] {
+    // SAFETY: registers only; the caller vouches for the instruction set.
+    unsafe {
+        let high = _mm256_extracti128_si256::<1>(halves);
+        [_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(high)]
+    }
+}
+
 // SAFETY: reads a register of words, or 16 bytes.
 unsafe impl Lanes for Avx2 {
     type I = __m256i;
@@ -87,11 +97,15 @@ unsafe impl Lanes for Avx2 {
     unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m256; UNPACKED] {
         // SAFETY: the caller's contract.
         unsafe {
-            let halves = halves_of_fp8::<E5M2, NAN>(p);
-            let low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+            let [low, high] = singles(halves_of_fp8::<E5M2, NAN>(p));
             let mut all = [low; UNPACKED];
-            all[1] = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves));
+            all[1] = high;
             all
         }
+    }
+    #[inline(always)]
+    unsafe fn e4m3(p: *const u8) -> [__m256; 2] {
+        // SAFETY: the caller's contract.
+        unsafe { singles(halves_of_fp8::<false, false>(p)) }
     }
 }

@@ -6,7 +6,7 @@ use crate::isa::x86::lanes::{halves_of_fp8, homes, places};
 use crate::isa::Avx512;
 use crate::quant::lanes::{Lanes, UNPACKED};
 
-// SAFETY: reads a register of words, or 16 bytes.
+// SAFETY: reads a register of words, or 16 or 32 bytes.
 unsafe impl Lanes for Avx512 {
     type I = __m512i;
 
@@ -73,6 +73,14 @@ unsafe impl Lanes for Avx512 {
     unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m512; UNPACKED] {
         // SAFETY: the caller's contract.
         unsafe { [_mm512_cvtph_ps(halves_of_fp8::<E5M2, NAN>(p)); UNPACKED] }
+    }
+    #[inline(always)]
+    unsafe fn e4m3(p: *const u8) -> [__m512; 2] {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [low, high] = [halves_of_fp8::<false, false>(p), halves_of_fp8::<false, false>(p.add(16))];
+            [_mm512_cvtph_ps(low), _mm512_cvtph_ps(high)]
+        }
     }
     #[inline(always)]
     unsafe fn none() -> __m512i {

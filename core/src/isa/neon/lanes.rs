@@ -3,6 +3,7 @@
 use core::arch::aarch64::*;
 
 use crate::element::f16;
+use crate::isa::neon::vector::from_f16;
 use crate::isa::Neon;
 use crate::quant::lanes::{Lanes, UNPACKED};
 use crate::vector::Prim;
@@ -124,6 +125,14 @@ unsafe impl Lanes for Neon {
                 *v = <Self as Prim<f16>>::load(at.add(4 * i));
             }
             all
+        }
+    }
+    #[inline(always)]
+    unsafe fn e4m3(p: *const u8) -> [float32x4_t; 2] {
+        // SAFETY: the caller vouches for 8 bytes.
+        unsafe {
+            let halves = halves_of_fp8::<false, false>(vld1_u8(p));
+            [from_f16(vget_low_u16(halves)), from_f16(vget_high_u16(halves))]
         }
     }
 }

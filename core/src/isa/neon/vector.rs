@@ -22,7 +22,7 @@ unsafe fn scale2(a: float32x4_t, power: float32x4_t) -> float32x4_t {
 
 /// f16 -> f32. The intrinsics for half floats are not stable; the instruction is ARMv8.0.
 #[inline(always)]
-unsafe fn from_f16(h: uint16x4_t) -> float32x4_t {
+pub(super) unsafe fn from_f16(h: uint16x4_t) -> float32x4_t {
     let v;
     // SAFETY: registers only; the caller vouches for NEON.
     unsafe {

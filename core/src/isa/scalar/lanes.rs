@@ -8,14 +8,19 @@ use crate::quant::lanes::{Lanes, UNPACKED};
 /// The f16 that an E5M2 number (the upper half of an f16) is, or an E4M3 number times 2^-8: its fields in the
 /// places of f16's, with the exponent's bias unchanged.
 fn half<const E5M2: bool>(byte: u8) -> u16 {
-    let byte = u16::from(byte);
     if E5M2 {
-        byte << 8
+        u16::from(byte) << 8
     } else if byte & 0x7f == 0x7f {
         0x7fff
     } else {
-        (byte & 0x80) << 8 | (byte & 0x7f) << 7
+        fields(byte)
     }
+}
+
+/// The f16 with the fields of an E4M3 number.
+fn fields(byte: u8) -> u16 {
+    let byte = u16::from(byte);
+    (byte & 0x80) << 8 | (byte & 0x7f) << 7
 }
 
 // SAFETY: reads a word, or 16 bytes.
@@ -69,6 +74,12 @@ unsafe impl Lanes for Scalar {
         // SAFETY: the caller vouches for 16 bytes.
         let bytes = unsafe { p.cast::<[u8; UNPACKED]>().read() };
         bytes.each(|b| f16::from_bits(half::<E5M2>(b)).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn e4m3(p: *const u8) -> [f32; 2] {
+        // SAFETY: the caller vouches for two bytes.
+        let bytes = unsafe { p.cast::<[u8; 2]>().read() };
+        bytes.each(|b| f16::from_bits(fields(b)).to_f32())
     }
     #[inline(always)]
     unsafe fn none() -> u32 {

@@ -15,8 +15,8 @@ macro_rules! encoders {
         pub(crate) fn encoder<E: Element>(format: QuantFormat) -> Option<Encoder<Isa, E>> {
             match format {
                 $($(#[$on])* QuantFormat::$name => formats::$name::encoder(),)*
-                // Plain floating point has no blocks.
-                QuantFormat::F16 | QuantFormat::Bf16 => None,
+                // Plain floating point has no blocks, and E4M3 is made from checkpoints in FP8 alone.
+                QuantFormat::F16 | QuantFormat::Bf16 | QuantFormat::E4m3 => None,
             }
         }
     };

@@ -7,7 +7,9 @@ use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::isa::machine::fence;
 use crate::isa::machine::into_l2;
+use crate::quant::blocks::BlockE4m3;
 use crate::quant::lanes::Lanes;
+use crate::quant::QuantFormat;
 use crate::vector::Prim;
 
 /// How 8 bits are a number: OCP 8-bit Floating Point Specification (OFP8), 2023.
@@ -158,6 +160,37 @@ impl<'a> Fp8Ref<'a> {
         // Neither product exceeds the size checked at construction.
         let bytes = self.bytes.get(start * self.inputs..need * self.inputs).unwrap_or(&[]);
         Ok(Self { bytes, outputs: len, first: self.first + start, ..self })
+    }
+
+    /// Writes the weights as blocks of [`E4m3`](crate::QuantFormat::E4m3), bit for bit the same. `false`, after which `to` may hold
+    /// anything, if there are none: numbers are E5M2 or a NaN, an output has no multiple of 128 inputs, 128 of them do not
+    /// share a scale, or 256 times a scale is not finite.
+    ///
+    /// # Errors
+    /// `WrongLength` unless `to` has the bytes of these blocks.
+    pub fn to_blocks(&self, to: &mut [u8]) -> Result<bool, KernelError> {
+        let [_, cols] = self.tile;
+        let shared = cols.is_multiple_of(BlockE4m3::LEN) || cols >= self.inputs;
+        let (Ok(row), true, Fp8Format::E4m3) =
+            (QuantFormat::E4m3.row_bytes(self.inputs), shared, self.format)
+        else {
+            return Ok(false);
+        };
+        check::len("to", to.len(), area("bytes of a matrix in blocks", self.outputs, row)?)?;
+        let (blocks, _) = to.as_chunks_mut::<{ size_of::<BlockE4m3>() }>();
+        let (numbers, _) = self.bytes.as_chunks::<{ BlockE4m3::LEN }>();
+        let of_row = self.inputs / BlockE4m3::LEN;
+        let mut usable = true;
+        for (at, (block, from)) in blocks.iter_mut().zip(numbers).enumerate() {
+            let output = at.checked_div(of_row).unwrap_or(0);
+            let input = (at - output * of_row) * BlockE4m3::LEN;
+            let d = self.scale(output, input.checked_div(cols).unwrap_or(0)) * factor::<false>();
+            usable &= d.is_finite() && from.iter().all(|q| q & 0x7f != 0x7f);
+            let (before, q) = block.split_at_mut(BlockE4m3::BEFORE);
+            before.copy_from_slice(&d.to_le_bytes());
+            q.copy_from_slice(from);
+        }
+        Ok(usable)
     }
 
     /// The scale of inputs `tile * self.tile[1] ..` of an output.

@@ -149,7 +149,7 @@ fn judge(
     let chosen = best.kernel(Op::QgemvPacked, Some(format)).map_or("none", |row| row.name);
     info!("{}: {} kernels right, {} refused, chosen {=str}", format, ran, refused, chosen);
     // Every tier is there, and runs or is refused as the CPU has it.
-    if format.element().is_none() {
+    if !format.is_float() {
         let packed = |tier: &str| {
             kernels().filter(rows).find(|row| row.op == Op::QgemvPacked && row.name.ends_with(tier))
         };

@@ -41,7 +41,7 @@ impl Matrix {
         Self::Dense { rows, cols, memory }
     }
 
-    /// The transpose of a matrix: in its own format if that is floating point, otherwise with codes of 8 bits.
+    /// The transpose of a matrix: in its own format if that is floating point of 16 bits, in f16 if it has 8, otherwise with codes of 8 bits.
     fn transposed(matrix: HostMatrix<'_>) -> Result<Self, KernelError> {
         let w = match matrix {
             HostMatrix::F32(w) => return Ok(Self::dense(w.t())),
@@ -53,6 +53,7 @@ impl Matrix {
         let turned = Self::dense(MatRef::new(&decoded, cols, rows)?.t());
         let format = match w.format() {
             QuantFormat::F16 | QuantFormat::Bf16 => w.format(),
+            QuantFormat::E4m3 => QuantFormat::F16,
             _ => QuantFormat::Q8_0,
         };
         let (Self::Dense { memory, .. }, Ok(row)) = (&turned, format.row_bytes(cols)) else {

@@ -9,7 +9,9 @@ use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::geometry::{Tile, MAX_SMALL_TILE_ROWS};
 use crate::cuda::{Buffer, Capability, CudaError, QuantView, Stream, View};
-use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
+use crate::model::{
+    on_gpus, Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix,
+};
 
 /// How the numbers of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub(super) enum Storage {
 
 impl Storage {
     fn of(matrix: &HostMatrix<'_>) -> Self {
-        match matrix.format() {
+        match matrix.format_on_gpus() {
             None => Self::Dense(ElementType::F32),
             Some(format) => format.element().map_or(Self::Blocks(format), Self::Dense),
         }
@@ -146,11 +148,18 @@ impl Uploader<'_> {
         let (kind, count, cols) = (Storage::of(&first[0]), experts.len(), first[0].cols());
         let rows = first.iter().map(HostMatrix::rows).sum();
         let parts = experts.iter().copied().flatten();
-        let mut buffer = Buffer::new(self.stream.context(), parts.clone().map(HostMatrix::bytes).sum())?;
+        let mut buffer =
+            Buffer::new(self.stream.context(), parts.clone().map(HostMatrix::bytes_on_gpus).sum())?;
         let mut at = 0;
         for part in parts {
             match part {
-                HostMatrix::Quantised(w) => self.bytes(&mut buffer, &mut at, w.as_bytes())?,
+                HostMatrix::Quantised(w) => {
+                    let rows = (UPLOAD_BYTES / w.row_bytes().max(1)).max(1);
+                    for first in (0..w.rows()).step_by(rows) {
+                        let part = on_gpus(w.row_range(first, rows.min(w.rows() - first))?)?;
+                        self.bytes(&mut buffer, &mut at, &part)?;
+                    }
+                }
                 HostMatrix::F32(w) => {
                     let mut row = vec![0; w.cols() * size_of::<f32>()];
                     for r in 0..w.rows() {
@@ -250,13 +259,13 @@ pub(super) fn upload(
     let per_layer = weights.per_layer.as_ref();
     let projection = per_layer.map(|of| of.projection);
     let all = layers.iter().flat_map(LayerWeights::matrices).chain([weights.output]).chain(projection);
-    let each: usize = all.map(|matrix| matrix.bytes()).sum();
+    let each: usize = all.map(|matrix| matrix.bytes_on_gpus()).sum();
     let experts = layers.iter().filter_map(|l| l.experts.as_ref()).flat_map(HostExperts::matrices);
-    let of_experts: usize = experts.map(|matrix| matrix.bytes()).sum();
+    let of_experts: usize = experts.map(|matrix| matrix.bytes_on_gpus()).sum();
     let tied = config.tied_embeddings;
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
     let tables = tables.chain(per_layer.map(|of| &of.table));
-    let total = each + of_experts + tables.map(HostMatrix::bytes).sum::<usize>();
+    let total = each + of_experts + tables.map(HostMatrix::bytes_on_gpus).sum::<usize>();
     let mut to = Uploader { stream, capability, progress, done: Progress { done: 0, total } };
     let tensors = Tensors::upload(&mut to, weights)?;
     let embedding = match tied {

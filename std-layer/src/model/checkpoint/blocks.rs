@@ -8,8 +8,10 @@
 //! | within 16 of each other in each block, as with 4 bits | `Q4_1`: `s * (n - m) + s * m`, `m` the least of the block | `s * m` is rounded to f16: by at most 15 * 2^-11 `s`, 0.0074 `s` |
 //! | -128 to 127, as with 8 bits whose zero points are 128 | `Q8_0`: `s * n` | none |
 //!
+//! FP8 becomes `E4M3`, without an error, where numbers are E4M3 without NaN and 128 inputs of an output share a scale.
+//!
 //! Everything else becomes f16, which rounds as the reference does: other numbers, groups that are no multiples of 32 inputs or that have inputs from
-//! anywhere (`desc_act`), SqueezeLLM, FP8. Whether a matrix is of the first kind is not concluded from what files say: each weight is compared with `n * s`.
+//! anywhere (`desc_act`), SqueezeLLM. Whether a matrix is of the first kind is not concluded from what files say: each weight is compared with `n * s`.
 
 use gllm_kernels_core::{
     f16, AwqRef, External, Fp8Ref, GptqRef, KernelError, Kernels, MatMut, QuantFormat, SqueezeLlmRef,
@@ -66,6 +68,24 @@ pub(super) fn halves<W: Outputs>(w: W) -> Result<Stored, String> {
         Ok::<_, String>(())
     })?;
     Ok(Stored { format: None, bytes })
+}
+
+/// Weights in FP8, in blocks if they may be and if [`Fp8Ref::to_blocks`] makes some.
+///
+/// # Errors
+/// A reason: the view does not have the sizes that it says.
+pub(super) fn e4m3(w: Fp8Ref<'_>, in_blocks: bool) -> Result<Stored, String> {
+    let format = QuantFormat::E4m3;
+    let Some(row) = format.row_bytes(w.inputs()).ok().filter(|&row| in_blocks && row > 0) else {
+        return halves(w);
+    };
+    let mut bytes = AlignedVec::zeroed(w.outputs() * row);
+    let stripes = bytes.par_chunks_mut(STRIPE * row).enumerate();
+    let made = stripes.map(|(i, to)| w.output_range(i * STRIPE, to.len() / row)?.to_blocks(to));
+    match made.try_reduce(|| true, |a, b| Ok(a && b)).map_err(|e| e.to_string())? {
+        true => Ok(Stored { format: Some(format), bytes }),
+        false => halves(w),
+    }
 }
 
 fn decode<W: External, E: gllm_kernels_core::Element>(

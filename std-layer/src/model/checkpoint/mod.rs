@@ -278,7 +278,7 @@ fn stored(view: &View<'_>, scales: Option<&[f16]>, in_blocks: bool) -> Result<bl
         View::Awq(w) => blocks::stored(*w, scales),
         View::Gptq(w) => blocks::stored(*w, scales),
         View::SqueezeLlm(w) => blocks::halves(*w),
-        View::Fp8(w) => blocks::halves(*w),
+        View::Fp8(w) => blocks::e4m3(*w, in_blocks),
         View::Codes(w) => codes::stored(w, in_blocks),
         View::Plain(t) => Err(format!("{} is not quantised", t.name)),
     }
