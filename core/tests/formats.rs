@@ -81,7 +81,8 @@ fn calls_refuse_wrong_lengths() {
         let length = |arg, want, got| Err(KernelError::WrongLength { arg, want, got });
         let mut y = vec![f16::ONE; 3 * cols];
         assert_eq!(k.dequant(w, &mut y[1..]), length("y", 3 * cols, 3 * cols - 1));
-        let (mut codes, mut scales, mut offsets) = (vec![1; 3 * cols], vec![1.0; 99], vec![1.0; 99]);
+        let (mut codes, mut scales, mut offsets) =
+            (vec![1; 3 * cols], vec![1.0; 3 * cols], vec![1.0; 3 * cols]);
         let groups = 3 * cols / f.group_len();
         let (scales, offsets) = (&mut scales[..groups], &mut offsets[..groups]);
         assert_eq!(k.unpack(w, &mut codes[1..], scales, offsets), length("codes", 3 * cols, 3 * cols - 1));

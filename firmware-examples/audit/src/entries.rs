@@ -252,7 +252,7 @@ audit! {
     squeezellm_ref(a) => a.squeezellm().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
     awq_ref(a) => a.awq().map(|w| (w.outputs(), w.inputs(), w.size()));
     gptq_ref(a) => a.gptq().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
-    fp8_to_blocks(a) => a.fp8().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| w.to_blocks(a.buf)),
+    fp8_to_blocks(a) => a.fp8().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| w.to_blocks(a.buf));
     fp8_ref(a) => a.fp8().map(|w| (w.outputs(), w.inputs(), w.size(), w.format()));
     from_raw_parts(a) => {
         // SAFETY: nothing is read or written.
