@@ -1,10 +1,10 @@
 //! Latent attention, of whose matrix of keys and values GGUF files have two.
 
 use gllm_kernels_std::core::QuantFormat;
-use gllm_kernels_std::model::{LayerWeights, Model, Scoring};
+use gllm_kernels_std::model::{Model, Scoring};
 
 use super::folder::{config, Dense, Folder};
-use super::quantised::fp8;
+use super::quantised::{fp8, matrices};
 use super::refused::changed_configurations;
 use super::tiny::Tiny;
 use super::{assert_alike, logits, numbers};
@@ -160,7 +160,7 @@ fn fp8_tiles() {
         };
         let stored = open(&format!("{what}, stored"), &of_fp8, 1);
         let weights = stored.weights().unwrap();
-        let matrices = weights.layers.iter().flat_map(LayerWeights::matrices);
+        let matrices = weights.layers.iter().flat_map(matrices).map(|(_, w)| w);
         let blocks = matrices.filter(|w| w.format() == Some(QuantFormat::E4m3)).map(|w| w.cols());
         let blocks: Vec<usize> = blocks.collect();
         assert_eq!(blocks.contains(&256), hidden == 256 && tile == [128, 128], "{what}: {blocks:?}");
