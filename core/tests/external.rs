@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     f16, AwqRef, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, KernelError,
-    Kernels, MatMut, Outliers, ScaleSlice, SqueezeLlmParts, SqueezeLlmRef,
+    Kernels, MatMut, Outliers, QuantFormat, QuantRef, ScaleSlice, SqueezeLlmParts, SqueezeLlmRef,
 };
 
 use KernelError::{BadValue, DimMismatch, SizeOverflow, WrongLength};
@@ -74,6 +74,72 @@ fn fp8() {
 }
 
 /// Slices of a length, all of one number.
+/// Blocks are the weights bit for bit, of parts of a matrix, too; where there are none, that is said.
+#[test]
+fn fp8_in_blocks() {
+    const E4M3: QuantFormat = QuantFormat::E4m3;
+    let (outputs, inputs) = (5, 384);
+    let bytes: Vec<u8> =
+        (0..outputs * inputs).map(|i| (i * 37 % 251) as u8).map(|q| q - (q & 0x7f) / 0x7f).collect();
+    let scales: Vec<f32> = (0..30).map(|i| 0.3 + i as f32).collect();
+    let tile = |rows, cols| Fp8Scaling::Block { rows, cols };
+    let (tensor, row) = (Fp8Scaling::Tensor, Fp8Scaling::Row);
+    let cases = [
+        (tensor, 1, true),
+        (row, 5, true),
+        (tile(2, 128), 9, true),
+        (tile(4, 256), 4, true),
+        (tile(3, 500), 2, true),
+        (tile(1, 64), 30, false),
+        (tile(2, 192), 6, false),
+    ];
+    let k = Kernels::<f32>::detect();
+    let decoded = |w: Fp8Ref<'_>| {
+        let mut y = vec![0.0; w.outputs() * inputs];
+        k.dequant_fp8(w, MatMut::new(&mut y, w.outputs(), inputs).unwrap()).unwrap();
+        y
+    };
+    let view = |format, scaling, scales| {
+        Fp8Ref::new(&bytes, format, outputs, inputs, ScaleSlice::F32(scales), scaling).unwrap()
+    };
+    for (scaling, n, blocks) in cases {
+        let w = view(Fp8Format::E4m3, scaling, &scales[..n]);
+        for w in [w, w.output_range(1, 3).unwrap()] {
+            let row = E4M3.row_bytes(inputs).unwrap();
+            let mut to = vec![0xaa; w.outputs() * row];
+            assert_eq!(w.to_blocks(&mut to), Ok(blocks), "{scaling:?}");
+            if !blocks {
+                continue;
+            }
+            let mut y = vec![0.0; w.outputs() * inputs];
+            k.dequant(QuantRef::new(&to, E4M3, w.outputs(), inputs).unwrap(), &mut y).unwrap();
+            assert_eq!(y, decoded(w), "{scaling:?}");
+            assert_eq!(
+                w.to_blocks(&mut to[1..]),
+                Err(length("to", row * w.outputs(), row * w.outputs() - 1))
+            );
+        }
+    }
+    let mut to = vec![0; outputs * E4M3.row_bytes(inputs).unwrap()];
+    assert_eq!(view(Fp8Format::E5m2, tensor, &[1.0]).to_blocks(&mut to), Ok(false));
+    for (scale, fits) in
+        [(2f32.powi(119), true), (2f32.powi(120), false), (f32::NAN, false), (f32::INFINITY, false)]
+    {
+        assert_eq!(view(Fp8Format::E4m3, tensor, &[scale]).to_blocks(&mut to), Ok(fits), "{scale}");
+    }
+    for nan in [0x7f, 0xff] {
+        for at in [0, 127, 128, bytes.len() - 1] {
+            let mut bytes = bytes.clone();
+            bytes[at] = nan;
+            let w = Fp8Ref::new(&bytes, Fp8Format::E4m3, outputs, inputs, ScaleSlice::F32(&[1.0]), tensor);
+            assert_eq!(w.unwrap().to_blocks(&mut to), Ok(false), "{nan} at {at}");
+        }
+    }
+    let narrow =
+        Fp8Ref::new(&bytes[..200], Fp8Format::E4m3, 1, 200, ScaleSlice::F32(&[1.0]), tensor).unwrap();
+    assert_eq!(narrow.to_blocks(&mut []), Ok(false));
+}
+
 fn of<T: Clone>(x: T, n: usize) -> Vec<T> {
     vec![x; n]
 }

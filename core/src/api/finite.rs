@@ -28,9 +28,8 @@ impl<E: Element> Kernels<E> {
             Made::Blocks(format) => format,
             Made::Floats(QuantFormat::E4m3) => {
                 let (blocks, _) = w.as_bytes().as_chunks::<{ size_of::<BlockE4m3>() }>();
-                let factor =
-                    |&[a, b, c, d, ..]: &[u8; size_of::<BlockE4m3>()]| f32::from_le_bytes([a, b, c, d]);
-                return blocks.iter().all(|block| all_small(&[factor(block)]));
+                // SAFETY: a block.
+                return blocks.iter().all(|b| all_small(&[unsafe { BlockE4m3::factor(b.as_ptr()) }]));
             }
             Made::Floats(of) => {
                 let exponent = if of == QuantFormat::F16 { 0x7c00 } else { 0x7f80 };

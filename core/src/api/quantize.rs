@@ -23,7 +23,7 @@ impl<E: Element> Kernels<E> {
     /// infinities and NaN stay, what is too large becomes infinite.
     ///
     /// # Errors
-    /// `NoEncoder` for the codebook formats IQ1, IQ2 and IQ3. `NotBlockMultiple` if `x` or `importance`
+    /// `NoEncoder` for E4M3 and the codebook formats IQ1, IQ2 and IQ3. `NotBlockMultiple` if `x` or `importance`
     /// are not made of whole blocks, `ShortSlice` (in bytes) if `out` is shorter than the blocks,
     /// `NotWhole` if `x` is not made of whole rows.
     pub fn quantize(

@@ -134,7 +134,7 @@ unsafe fn step<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
 /// # Safety
 /// The contract of [`products`], for these rows.
 #[inline(always)]
-unsafe fn side<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
+unsafe fn eight<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
     g: &UnquantisedGemvArgs<E>,
     [r, m]: [usize; 2],
     ahead: &mut Ahead<u8>,
@@ -142,6 +142,44 @@ unsafe fn side<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
     for i in (0..ROWS_SIDE_BY_SIDE).step_by(R) {
         // SAFETY: the caller's contract.
         unsafe { rows::<E, P, R, M>(g, [r + i, m], ahead) };
+    }
+}
+
+/// The products of [`ROWS_SIDE_BY_SIDE`] rows of weights from row `r`: of `R1`, `R2` or `R4` rows at a time, with one, two or four rows
+/// of activations.
+///
+/// # Safety
+/// The contract of [`products`], for these rows.
+#[inline(always)]
+unsafe fn side<E: Element, P: Prim<E> + Lanes, const R1: usize, const R2: usize, const R4: usize>(
+    g: &UnquantisedGemvArgs<E>,
+    r: usize,
+    blocks: usize,
+) {
+    // How often the rows call for prefetches of the next eight: for each block of those that meet the first rows of activations
+    // together.
+    let passes = match g.batch {
+        0 | 1 => ROWS_SIDE_BY_SIDE / R1,
+        2 | 3 => ROWS_SIDE_BY_SIDE / R2,
+        _ => ROWS_SIDE_BY_SIDE / R4,
+    };
+    let bytes = blocks * BYTES;
+    let mut ahead =
+        Ahead::behind(g.order, g.w, [r, ROWS_SIDE_BY_SIDE, g.rows], [bytes, bytes], passes * blocks);
+    let mut m = 0;
+    // SAFETY: the caller's contract.
+    unsafe {
+        while g.batch - m >= 4 {
+            eight::<E, P, R4, 4>(g, [r, m], &mut ahead);
+            m += 4;
+        }
+        if g.batch - m >= 2 {
+            eight::<E, P, R2, 2>(g, [r, m], &mut ahead);
+            m += 2;
+        }
+        if m < g.batch {
+            eight::<E, P, R1, 1>(g, [r, m], &mut ahead);
+        }
     }
 }
 
@@ -153,51 +191,20 @@ unsafe fn side<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
 #[inline(always)]
 pub(crate) unsafe fn products<E: Element, P: Prim<E> + Lanes>(g: &UnquantisedGemvArgs<E>) {
     let blocks = g.cols / const { BlockE4m3::LEN };
-    let bytes = blocks * BYTES;
     let whole = g.rows / ROWS_SIDE_BY_SIDE * ROWS_SIDE_BY_SIDE;
-    // Sums for as many rows as registers allow: AVX2 has half as many as others.
-    let few = const { P::LANES == 8 };
-    // How often the loop over eight rows calls for prefetches of the next eight: for each block of the rows that meet the first
-    // rows of activations together.
-    let passes = match g.batch {
-        0 | 1 => 2,
-        2 | 3 => 4,
-        _ => 8,
-    } >> usize::from(!few);
     // SAFETY: rows are below `rows` and `batch`.
     unsafe {
         for r in (0..whole).step_by(ROWS_SIDE_BY_SIDE) {
-            let side_by_side = [r, ROWS_SIDE_BY_SIDE, g.rows];
-            let mut ahead = Ahead::behind(g.order, g.w, side_by_side, [bytes, bytes], passes * blocks);
-            let mut m = 0;
-            while g.batch - m >= 4 {
-                if few {
-                    side::<E, P, 1, 4>(g, [r, m], &mut ahead);
-                } else {
-                    side::<E, P, 2, 4>(g, [r, m], &mut ahead);
-                }
-                m += 4;
-            }
-            if g.batch - m >= 2 {
-                if few {
-                    side::<E, P, 2, 2>(g, [r, m], &mut ahead);
-                } else {
-                    side::<E, P, 4, 2>(g, [r, m], &mut ahead);
-                }
-                m += 2;
-            }
-            if m < g.batch {
-                if few {
-                    side::<E, P, 4, 1>(g, [r, m], &mut ahead);
-                } else {
-                    side::<E, P, 8, 1>(g, [r, m], &mut ahead);
-                }
+            // AVX2 has half as many registers as others.
+            if const { P::LANES == 8 } {
+                side::<E, P, 4, 2, 1>(g, r, blocks);
+            } else {
+                side::<E, P, 8, 4, 2>(g, r, blocks);
             }
         }
-        let mut ahead = Ahead::OFF;
         for r in whole..g.rows {
             for m in 0..g.batch {
-                rows::<E, P, 1, 1>(g, [r, m], &mut ahead);
+                rows::<E, P, 1, 1>(g, [r, m], &mut Ahead::OFF);
             }
         }
     }
