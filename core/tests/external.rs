@@ -99,11 +99,11 @@ fn fp8_in_blocks() {
         k.dequant_fp8(w, MatMut::new(&mut y, w.outputs(), inputs).unwrap()).unwrap();
         y
     };
-    let view = |format, scaling, scales| {
-        Fp8Ref::new(&bytes, format, outputs, inputs, ScaleSlice::F32(scales), scaling).unwrap()
-    };
+    fn view<'a>(bytes: &'a [u8], format: Fp8Format, scaling: Fp8Scaling, scales: &'a [f32]) -> Fp8Ref<'a> {
+        Fp8Ref::new(bytes, format, 5, 384, ScaleSlice::F32(scales), scaling).unwrap()
+    }
     for (scaling, n, blocks) in cases {
-        let w = view(Fp8Format::E4m3, scaling, &scales[..n]);
+        let w = view(&bytes, Fp8Format::E4m3, scaling, &scales[..n]);
         for w in [w, w.output_range(1, 3).unwrap()] {
             let row = E4M3.row_bytes(inputs).unwrap();
             let mut to = vec![0xaa; w.outputs() * row];
@@ -121,11 +121,12 @@ fn fp8_in_blocks() {
         }
     }
     let mut to = vec![0; outputs * E4M3.row_bytes(inputs).unwrap()];
-    assert_eq!(view(Fp8Format::E5m2, tensor, &[1.0]).to_blocks(&mut to), Ok(false));
+    assert_eq!(view(&bytes, Fp8Format::E5m2, tensor, &[1.0]).to_blocks(&mut to), Ok(false));
     for (scale, fits) in
         [(2f32.powi(119), true), (2f32.powi(120), false), (f32::NAN, false), (f32::INFINITY, false)]
     {
-        assert_eq!(view(Fp8Format::E4m3, tensor, &[scale]).to_blocks(&mut to), Ok(fits), "{scale}");
+        let scales = [scale];
+        assert_eq!(view(&bytes, Fp8Format::E4m3, tensor, &scales).to_blocks(&mut to), Ok(fits), "{scale}");
     }
     for nan in [0x7f, 0xff] {
         for at in [0, 127, 128, bytes.len() - 1] {

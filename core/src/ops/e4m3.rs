@@ -202,9 +202,10 @@ pub(crate) unsafe fn products<E: Element, P: Prim<E> + Lanes>(g: &UnquantisedGem
                 side::<E, P, 8, 4, 2>(g, r, blocks);
             }
         }
+        let mut ahead = Ahead::OFF;
         for r in whole..g.rows {
             for m in 0..g.batch {
-                rows::<E, P, 1, 1>(g, [r, m], &mut Ahead::OFF);
+                rows::<E, P, 1, 1>(g, [r, m], &mut ahead);
             }
         }
     }
