@@ -5,7 +5,7 @@ use crate::arrays::from_fn;
 use crate::element::Element;
 use crate::isa::machine::fence;
 use crate::ops::ahead::{Ahead, ROWS_SIDE_BY_SIDE};
-use crate::ops::unquantised::{UnquantisedDecodeArgs, UnquantisedGemvArgs};
+use crate::ops::qgemv::QgemvArgs;
 use crate::quant::blocks::BlockE4m3;
 use crate::quant::lanes::Lanes;
 use crate::vector::Prim;
@@ -17,11 +17,11 @@ const PAIR: usize = 2;
 const BYTES: usize = size_of::<BlockE4m3>();
 
 /// # Safety
-/// The contract of [`decode`]; with `PAST`, `d.y` is aligned to a vector.
+/// The contract of [`decode`]; with `PAST`, `y` is aligned to a vector.
 #[inline(always)]
-unsafe fn decode_to<E: Element, P: Prim<E> + Lanes, const PAST: bool>(d: &UnquantisedDecodeArgs<E>) {
-    for block in 0..d.n / const { BlockE4m3::LEN } {
-        let (w, y) = (d.w.wrapping_add(block * BYTES), d.y.wrapping_add(block * BlockE4m3::LEN));
+unsafe fn decode_to<E: Element, P: Prim<E> + Lanes, const PAST: bool>(n: usize, w: *const u8, y: *mut E) {
+    for block in 0..n / const { BlockE4m3::LEN } {
+        let (w, y) = (w.wrapping_add(block * BYTES), y.wrapping_add(block * BlockE4m3::LEN));
         // SAFETY: the caller vouches for the block, and for room for its weights.
         unsafe {
             let factor = P::splat(BlockE4m3::factor(w));
@@ -40,20 +40,25 @@ unsafe fn decode_to<E: Element, P: Prim<E> + Lanes, const PAST: bool>(d: &Unquan
     }
 }
 
-/// Decodes `n` weights, whole blocks of them.
+/// Decodes `n` weights, whole blocks of them; past the cache, if `streamed`.
 ///
 /// # Safety
 /// They are at `w`, room for them at `y`, which does not overlap them; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Lanes>(d: &UnquantisedDecodeArgs<E>) {
-    let aligned = (d.y as usize).is_multiple_of(const { P::LANES * size_of::<E>() });
+pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Lanes>(
+    n: usize,
+    w: *const u8,
+    y: *mut E,
+    streamed: bool,
+) {
+    let aligned = (y as usize).is_multiple_of(const { P::LANES * size_of::<E>() });
     // SAFETY: the caller's contract. Blocks have whole vectors.
     unsafe {
-        if P::STREAMS && d.access.streamed && aligned {
-            decode_to::<E, P, true>(d);
+        if P::STREAMS && streamed && aligned {
+            decode_to::<E, P, true>(n, w, y);
             fence();
         } else {
-            decode_to::<E, P, false>(d);
+            decode_to::<E, P, false>(n, w, y);
         }
     }
 }
@@ -64,8 +69,8 @@ pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Lanes>(d: &UnquantisedDecod
 /// # Safety
 /// They exist; the instruction set.
 #[inline(always)]
-unsafe fn rows<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
-    g: &UnquantisedGemvArgs<E>,
+unsafe fn rows<E: Element, W, P: Prim<E> + Lanes, const R: usize, const M: usize>(
+    g: &QgemvArgs<E, W>,
     [r, m]: [usize; 2],
     ahead: &mut Ahead<u8>,
 ) {
@@ -134,14 +139,14 @@ unsafe fn step<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
 /// # Safety
 /// The contract of [`products`], for these rows.
 #[inline(always)]
-unsafe fn eight<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
-    g: &UnquantisedGemvArgs<E>,
+unsafe fn eight<E: Element, W, P: Prim<E> + Lanes, const R: usize, const M: usize>(
+    g: &QgemvArgs<E, W>,
     [r, m]: [usize; 2],
     ahead: &mut Ahead<u8>,
 ) {
     for i in (0..ROWS_SIDE_BY_SIDE).step_by(R) {
         // SAFETY: the caller's contract.
-        unsafe { rows::<E, P, R, M>(g, [r + i, m], ahead) };
+        unsafe { rows::<E, W, P, R, M>(g, [r + i, m], ahead) };
     }
 }
 
@@ -151,8 +156,8 @@ unsafe fn eight<E: Element, P: Prim<E> + Lanes, const R: usize, const M: usize>(
 /// # Safety
 /// The contract of [`products`], for these rows.
 #[inline(always)]
-unsafe fn side<E: Element, P: Prim<E> + Lanes, const R1: usize, const R2: usize, const R4: usize>(
-    g: &UnquantisedGemvArgs<E>,
+unsafe fn side<E: Element, W, P: Prim<E> + Lanes, const R1: usize, const R2: usize, const R4: usize>(
+    g: &QgemvArgs<E, W>,
     r: usize,
     blocks: usize,
 ) {
@@ -170,15 +175,15 @@ unsafe fn side<E: Element, P: Prim<E> + Lanes, const R1: usize, const R2: usize,
     // SAFETY: the caller's contract.
     unsafe {
         while g.batch - m >= 4 {
-            eight::<E, P, R4, 4>(g, [r, m], &mut ahead);
+            eight::<E, W, P, R4, 4>(g, [r, m], &mut ahead);
             m += 4;
         }
         if g.batch - m >= 2 {
-            eight::<E, P, R2, 2>(g, [r, m], &mut ahead);
+            eight::<E, W, P, R2, 2>(g, [r, m], &mut ahead);
             m += 2;
         }
         if m < g.batch {
-            eight::<E, P, R1, 1>(g, [r, m], &mut ahead);
+            eight::<E, W, P, R1, 1>(g, [r, m], &mut ahead);
         }
     }
 }
@@ -189,7 +194,7 @@ unsafe fn side<E: Element, P: Prim<E> + Lanes, const R1: usize, const R2: usize,
 /// `rows` of `cols` weights at `w`, whole blocks of them, `batch` rows of `cols` elements at `x`, `batch * rows` elements at `y`, which
 /// overlaps neither; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn products<E: Element, P: Prim<E> + Lanes>(g: &UnquantisedGemvArgs<E>) {
+pub(crate) unsafe fn products<E: Element, W, P: Prim<E> + Lanes>(g: &QgemvArgs<E, W>) {
     let blocks = g.cols / const { BlockE4m3::LEN };
     let whole = g.rows / ROWS_SIDE_BY_SIDE * ROWS_SIDE_BY_SIDE;
     // SAFETY: rows are below `rows` and `batch`.
@@ -197,15 +202,15 @@ pub(crate) unsafe fn products<E: Element, P: Prim<E> + Lanes>(g: &UnquantisedGem
         for r in (0..whole).step_by(ROWS_SIDE_BY_SIDE) {
             // AVX2 has half as many registers as others.
             if const { P::LANES == 8 } {
-                side::<E, P, 4, 2, 1>(g, r, blocks);
+                side::<E, W, P, 4, 2, 1>(g, r, blocks);
             } else {
-                side::<E, P, 8, 4, 2>(g, r, blocks);
+                side::<E, W, P, 8, 4, 2>(g, r, blocks);
             }
         }
         let mut ahead = Ahead::OFF;
         for r in whole..g.rows {
             for m in 0..g.batch {
-                rows::<E, P, 1, 1>(g, [r, m], &mut ahead);
+                rows::<E, W, P, 1, 1>(g, [r, m], &mut ahead);
             }
         }
     }

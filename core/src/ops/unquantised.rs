@@ -150,7 +150,7 @@ pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<bf16> + Lanes>(d: &Unq
     // SAFETY: the caller's contract.
     unsafe {
         match d.of {
-            QuantFormat::E4m3 => e4m3::decode::<E, P>(d),
+            QuantFormat::E4m3 => e4m3::decode::<E, P>(d.n, d.w, d.y, d.access.streamed),
             QuantFormat::Bf16 => decode_from::<bf16, E, P>(d),
             _ => decode_from::<f16, E, P>(d),
         }
@@ -403,7 +403,7 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Prim<bf16> + Lanes>(g: &Unqu
     // SAFETY: the caller's contract.
     unsafe {
         match g.weights.of {
-            QuantFormat::E4m3 => e4m3::products::<E, P>(g),
+            QuantFormat::E4m3 => e4m3::products::<E, _, P>(g),
             QuantFormat::Bf16 => products::<bf16, E, P>(g),
             _ => products::<f16, E, P>(g),
         }
