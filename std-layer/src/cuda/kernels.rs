@@ -198,7 +198,7 @@ pub(super) const TYPES: [&str; 3] = ["f32", "f16", "bf16"];
 
 /// The formats that have blocks.
 pub(super) fn block_formats() -> impl Iterator<Item = QuantFormat> {
-    QuantFormat::ALL.iter().copied().filter(|f| !f.is_float())
+    QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none())
 }
 
 /// How kernels are told a storage type at run time.

@@ -104,7 +104,7 @@ impl<'a> QuantView<'a> {
         cols: usize,
     ) -> Result<Self, CudaError> {
         let bytes = bytes.into();
-        if format.is_float() {
+        if format.element().is_some() {
             return Err(bad("format", "one that has blocks"));
         }
         let row_bytes = format.row_bytes(cols)?;
@@ -132,6 +132,15 @@ impl<'a> QuantView<'a> {
     pub(super) fn place(&self, ops: &Ops) -> Result<(Address, usize), CudaError> {
         ops.here(self.bytes.context())?;
         Ok((self.bytes.address(), self.row_bytes()))
+    }
+
+    /// How many weights share a scale, as kernels see it.
+    fn group_len(&self) -> usize {
+        if self.format.is_float() {
+            32
+        } else {
+            self.format.group_len()
+        }
     }
 
     fn row_bytes(&self) -> usize {
@@ -262,7 +271,7 @@ impl Ops {
             out_rows: small("rows of y", out_rows)?,
             ty: type_number(T::TYPE),
         };
-        let geometry = geometry::dequant(out_rows, w.cols, w.format.group_len(), self.multiprocessors());
+        let geometry = geometry::dequant(out_rows, w.cols, w.group_len(), self.multiprocessors());
         let kernel = (File::quant, Name("dequant", w.format.name(), ""));
         // SAFETY: checked here and by the view; ids are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
@@ -344,8 +353,8 @@ impl Ops {
     /// with activations as they are, everything is in f32.
     ///
     /// # Errors
-    /// `Kernel` unless the columns of the vectors are those of `w`; `WrongSize` unless `y` has `batch * rows`
-    /// elements; `OtherContext`, `Launch`.
+    /// `Kernel` unless the columns of the vectors are those of `w`, or where they are integers and `w` is `E4m3`, floating point; `WrongSize`
+    /// unless `y` has `batch * rows` elements; `OtherContext`, `Launch`.
     pub fn qgemv<'a, T: Float>(
         &self,
         stream: &Stream,
@@ -379,6 +388,9 @@ impl Ops {
         self.here(x.exact.context())?;
         self.here(y.context())?;
         let most = segments.map_or(m, |segments| segments.most);
+        if x.precision == Precision::Integer && w.format.is_float() {
+            return Err(bad("activations", "as they are, where weights are floating point"));
+        }
         let (op, (width, suffix)) = match x.precision {
             Precision::Integer => ("qgemv_q8", width(integer_widths(self.capability()), most)),
             _ => ("qgemv_f32", width(&EXACT_WIDTHS, most)),
@@ -404,7 +416,7 @@ impl Ops {
         let blocks = spread.blocks.unwrap_or(m.div_ceil(width));
         let chunk = CHUNK / w.format.block_len() * w.format.block_bytes();
         let geometry = match suffix {
-            TILES => geometry::qgemv_tiles(n, chunk, (w.format.group_len(), w.format.has_offsets()), blocks),
+            TILES => geometry::qgemv_tiles(n, chunk, (w.group_len(), w.format.has_offsets()), blocks),
             _ => geometry::qgemv(n, split, width, chunk, blocks),
         };
         let kernel = (File::qgemv, Name(op, w.format.name(), suffix));
@@ -418,7 +430,8 @@ pub(super) fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)
     to(File::quant, Name("arrange_f32", "", ""), size_of::<PrepareArgs>());
     for format in block_formats() {
         to(File::quant, Name("dequant", format.name(), ""), size_of::<DequantArgs>());
-        for &(_, n) in integer_widths(capability) {
+        let integers = if format.is_float() { &[] } else { integer_widths(capability) };
+        for &(_, n) in integers {
             to(File::qgemv, Name("qgemv_q8", format.name(), n), size_of::<QgemvArgs>());
         }
         for (_, n) in EXACT_WIDTHS {

@@ -57,8 +57,6 @@ pub use sampling::{sample, Sampling, SamplingError};
 pub use source::Model;
 pub use streams::Streams;
 pub use tree::{Tree, TreeError};
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use weights::on_gpus;
 pub use weights::{
     ExpertNorms, ExpertWeights, HostWeights, LatentWeights, LayerInput, LayerStreams, LayerWeights,
     LinearWeights, Matrix, Network, NormWeights, PerLayerWeights, RecurrentWeights, StreamWeights,

@@ -1,10 +1,5 @@
 //! A model's weights on the host, as they lie in its files.
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use std::borrow::Cow;
-
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use gllm_kernels_core::f16;
 use gllm_kernels_core::{KernelError, MatMut, MatRef, QuantFormat, QuantRef};
 
 use crate::detect::kernels;
@@ -68,24 +63,6 @@ impl<'a> Matrix<'a> {
         Ok(numbers)
     }
 
-    /// The format in which GPUs have it. They have no kernels for E4M3, which becomes f16.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    pub(crate) fn format_on_gpus(&self) -> Option<QuantFormat> {
-        match self.format() {
-            Some(QuantFormat::E4m3) => Some(QuantFormat::F16),
-            format => format,
-        }
-    }
-
-    /// Bytes that all its elements have on GPUs.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    pub(crate) fn bytes_on_gpus(&self) -> usize {
-        match self.format() {
-            Some(QuantFormat::E4m3) => size_of::<f16>() * self.rows() * self.cols(),
-            _ => self.bytes(),
-        }
-    }
-
     /// Bytes that all its elements have.
     pub fn bytes(&self) -> usize {
         match self {
@@ -93,20 +70,6 @@ impl<'a> Matrix<'a> {
             Self::F32(w) => size_of::<f32>() * w.rows() * w.cols(),
         }
     }
-}
-
-/// Weights in the format that GPUs have of them: see [`Matrix::format_on_gpus`].
-///
-/// # Errors
-/// None: the view has all its blocks.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) fn on_gpus(w: QuantRef<'_>) -> Result<Cow<'_, [u8]>, KernelError> {
-    if w.format() != QuantFormat::E4m3 {
-        return Ok(w.as_bytes().into());
-    }
-    let mut halves = vec![f16::ZERO; w.rows() * w.cols()];
-    kernels::<f16>().dequant(w, &mut halves)?;
-    Ok(halves.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>().into())
 }
 
 /// All weights of a model: matrices in the file's mapping, vectors as f32.

@@ -86,16 +86,18 @@ fn elements(gpu: &Gpu, table: &Table) -> Outcome {
 }
 
 fn products(gpu: &Gpu, table: &Table) -> Outcome {
-    for format in QuantFormat::ALL.iter().copied().filter(|f| !f.is_float()) {
+    for format in super::quant::formats() {
         let blocks = vectors(format).ok_or("no vectors")?.blocks;
         for (rows, cols) in [(8192, 28672), (4096, 14336)] {
             let size = rows * format.row_bytes(cols).map_err(text)?;
             let bytes: Vec<u8> = blocks.iter().copied().cycle().take(size).collect();
             let turns = ROUND.div_ceil(size);
             let weights = (0..turns).map(|_| gpu.put(&bytes)).collect::<Result<Vec<_>, _>>()?;
-            for (precision, batch) in
-                [(Precision::Integer, 1), (Precision::Integer, 8), (Precision::Exact, 1)]
-            {
+            let ways: &[_] = match format.is_float() {
+                true => &[(Precision::Exact, 1), (Precision::Exact, 8)],
+                false => &[(Precision::Integer, 1), (Precision::Integer, 8), (Precision::Exact, 1)],
+            };
+            for &(precision, batch) in ways {
                 let x = numbers::<f16>(gpu, batch * cols)?;
                 let mut room = Activations::new(context(), precision, batch, cols).map_err(text)?;
                 gpu.ops.prepare(&gpu.stream, &x, cols, &mut room).map_err(text)?;
@@ -126,7 +128,7 @@ fn matrices(gpu: &Gpu) -> Outcome {
     let (m, n, k) = (512, 8192, 8192);
     let x = numbers::<bf16>(gpu, m * k)?;
     let mut y = Buffer::<bf16>::new(context(), m * n).map_err(text)?;
-    for format in QuantFormat::ALL.iter().copied().filter(|f| !f.is_float()) {
+    for format in super::quant::formats() {
         let blocks = vectors(format).ok_or("no vectors")?.blocks;
         let size = n * format.row_bytes(k).map_err(text)?;
         let w = gpu.put(&blocks.iter().copied().cycle().take(size).collect::<Vec<_>>())?;

@@ -1,14 +1,14 @@
 //! Weights in blocks.
 
-use gllm_kernels_std::core::{IsaLevel, Kernels, Precision, QuantFormat, QuantRef};
-use gllm_kernels_std::cuda::{Activations, Capability, Float, QuantView};
+use gllm_kernels_std::core::{IsaLevel, KernelError, Kernels, Precision, QuantFormat, QuantRef};
+use gllm_kernels_std::cuda::{Activations, Capability, CudaError, Float, QuantView};
 use gllm_testkit::data::Source;
 use gllm_testkit::quant::vectors;
 
 use super::{compare, source, text, trial, Gpu, Outcome, Trials};
 
 pub fn formats() -> impl Iterator<Item = QuantFormat> {
-    QuantFormat::ALL.iter().copied().filter(|f| !f.is_float())
+    QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none())
 }
 
 /// ggml's blocks in any order: weights of ordinary size.
@@ -70,7 +70,7 @@ fn dequant<T: Float>(format: QuantFormat) -> Outcome {
     Ok(())
 }
 
-/// Weights, taken apart: `code * scale` and offset of each.
+/// Weights, taken apart: `code * scale` and offset of each; or as they are, where codes are no integers.
 struct Weights {
     scaled: Vec<f64>,
     offsets: Vec<f64>,
@@ -79,6 +79,11 @@ struct Weights {
 impl Weights {
     fn new(w: QuantRef<'_>) -> Result<Self, String> {
         let (n, group) = (w.rows() * w.cols(), w.format().group_len());
+        if w.format().is_float() {
+            let mut numbers = vec![0f32; n];
+            scalar()?.dequant(w, &mut numbers).map_err(text)?;
+            return Ok(Self { scaled: numbers.into_iter().map(f64::from).collect(), offsets: vec![0.0; n] });
+        }
         let (mut codes, mut scales, mut offsets) = (vec![0; n], vec![0.0; n / group], vec![0.0; n / group]);
         scalar::<f32>()?.unpack(w, &mut codes, &mut scales, &mut offsets).map_err(text)?;
         Ok(Self {
@@ -161,9 +166,23 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
     Ok(())
 }
 
+/// Floating point has no products with integers.
+fn refused(format: QuantFormat) -> Outcome {
+    let gpu = Gpu::new()?;
+    let cols = format.block_len();
+    let on_w = gpu.put(&vec![0u8; format.block_bytes()])?;
+    let w = QuantView::new(&on_w, format, 1, cols).map_err(text)?;
+    let mut room = Activations::new(gpu.ops.context(), Precision::Integer, 1, cols).map_err(text)?;
+    gpu.ops.prepare(&gpu.stream, &gpu.put(&vec![0f32; cols])?, cols, &mut room).map_err(text)?;
+    match gpu.ops.qgemv(&gpu.stream, w, &room, &mut gpu.room::<f32>(1)?) {
+        Err(CudaError::Kernel(KernelError::BadParameter { arg: "activations", .. })) => Ok(()),
+        other => Err(format!("{other:?} instead of an error")),
+    }
+}
+
 /// Products of integers, which have kernels of their own where tensor cores multiply these.
 pub fn integer_trials(trials: &mut Trials) {
-    for format in formats() {
+    for format in formats().filter(|format| !format.is_float()) {
         trials.push(trial(format!("qgemv_q8_{format}"), move || qgemv::<f32>(format, Precision::Integer)));
         trials.push(trial(format!("qgemv_q8_f16_{format}"), move || {
             qgemv::<gllm_kernels_std::core::f16>(format, Precision::Integer)
@@ -173,6 +192,9 @@ pub fn integer_trials(trials: &mut Trials) {
 
 pub fn trials(trials: &mut Trials) {
     use gllm_kernels_std::core::{bf16, f16};
+    for format in formats().filter(|format| format.is_float()) {
+        trials.push(trial(format!("qgemv_q8_{format}_is_refused"), move || refused(format)));
+    }
     for format in formats() {
         let mut add = |name: &str, check: fn(QuantFormat) -> Outcome| {
             trials.push(trial(format!("{name}_{format}"), move || check(format)));

@@ -2,10 +2,23 @@
 
 use std::path::Path;
 
-use gllm_kernels_std::core::Kernels;
+use gllm_kernels_std::core::{f16, Kernels};
 use gllm_kernels_std::gguf::{GgmlType, Value, ValueType, Writer};
 
 use super::*;
+
+/// The numbers of E4M3 nearest to `numbers` divided by the factors of their blocks. Those are 256 times smaller, and as such the largest one is 1.75.
+fn e4m3(numbers: &[f32]) -> Vec<u8> {
+    let block = |x: &[f32]| {
+        let factor = x.iter().fold(0f32, |most, x| most.max(x.abs())) / 1.75;
+        let code = |x: &f32| {
+            let bits = f16::from_f32(x / factor).to_bits();
+            ((bits & 0x7fff).wrapping_add(0x40) >> 7) as u8 | ((bits >> 8) as u8 & 0x80)
+        };
+        factor.to_le_bytes().into_iter().chain(x.iter().map(code)).collect::<Vec<u8>>()
+    };
+    numbers.chunks(QuantFormat::E4m3.block_len()).flat_map(block).collect()
+}
 
 impl Tiny {
     /// Writes the file.
@@ -271,6 +284,7 @@ impl Tiny {
             let router = name.contains("ffn_gate_inp.") && self.architecture == "qwen2moe";
             let (ty, bytes) = match self.format.filter(|_| matrix && !router) {
                 None => (GgmlType::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()),
+                Some(QuantFormat::E4m3) => (GgmlType(QuantFormat::E4m3.gguf_type()), e4m3(&numbers)),
                 Some(format) => {
                     let mut bytes = vec![0; format.row_bytes(dims[0]).unwrap() * (n / dims[0])];
                     scalar.quantize(format, &numbers, None, &mut bytes).unwrap();

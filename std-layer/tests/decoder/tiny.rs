@@ -72,14 +72,16 @@ pub struct Tiny {
 impl Tiny {
     pub fn new(architecture: &'static str, format: Option<QuantFormat>) -> Self {
         let latent = LATENT.contains(&architecture);
+        // Rows are whole blocks.
+        let long = format == Some(QuantFormat::E4m3);
         Self {
             architecture,
             format,
-            hidden: 64,
+            hidden: if long { 128 } else { 64 },
             heads: 4,
             kv_heads: if latent { 1 } else { 2 },
             head_dim: if latent { RANK + ROTATED } else { 32 },
-            intermediate: 96,
+            intermediate: if long { 128 } else { 96 },
             // Of those whose networks are layers, too, two are networks.
             layers: match architecture {
                 name if name.starts_with("nemotron_h") => 5,
@@ -114,7 +116,8 @@ impl Tiny {
     pub fn all() -> Vec<Self> {
         let of = |format| ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Self::new(name, format));
         let formats = [None, Some(QuantFormat::Q8_0), Some(QuantFormat::Q4_1), Some(QuantFormat::F16)];
-        formats.into_iter().flat_map(of).chain(Self::odd_heads()).collect()
+        let blocks_of_floats = [Self::new("llama", Some(QuantFormat::E4m3))];
+        formats.into_iter().flat_map(of).chain(blocks_of_floats).chain(Self::odd_heads()).collect()
     }
 
     /// The architectures that are neither in [`all`](Self::all) nor in [`mixtures`](Self::mixtures), nor gpt-oss. The first ones have parts that no others have: caps, factors of frequencies, layers
@@ -375,6 +378,7 @@ impl Tiny {
             // Networks of a layer have 24, 48 and 72 elements, which are no whole blocks.
             Self { intermediate: 72, ..Self::new("bailingmoe2", None) },
             Self::new("granitemoe", Some(QuantFormat::F16)),
+            Self::new("qwen3moe", Some(QuantFormat::E4m3)),
         ]
         .into_iter()
     }

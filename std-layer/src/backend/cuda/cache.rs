@@ -500,18 +500,22 @@ impl CudaKvCache {
             Some(latent) => (widest.max(latent.rank).max(latent.plain), config.heads),
             None => (widest, 0),
         };
-        let (which, precision, rows) = match (room.exact, config.experts) {
-            (true, experts) => (1, Precision::Exact, rows * experts.map_or(1, |experts| experts.used)),
-            (false, None) => (0, Precision::Integer, MAX_GEMV_ROWS),
-            (false, Some(experts)) => (0, Precision::Integer, most_pairs(experts, rows).max(MAX_GEMV_ROWS)),
+        let rows = match (room.exact, config.experts) {
+            (true, experts) => rows * experts.map_or(1, |experts| experts.used),
+            (false, None) => MAX_GEMV_ROWS,
+            (false, Some(experts)) => most_pairs(experts, rows).max(MAX_GEMV_ROWS),
         };
         let rows =
             rows.max(heads * if room.exact { self.inputs.rows } else { MAX_GEMV_ROWS.min(self.inputs.rows) });
         let enough = |a: &Activations| a.capacity().0 >= rows && a.capacity().1 >= widest;
-        if !self.activations[which].as_ref().is_some_and(enough) {
-            self.recorded.clear();
-            self.activations[which] = None;
-            self.activations[which] = Some(Activations::new(context, precision, rows, widest)?);
+        let forms =
+            [(Precision::Integer, !room.exact), (Precision::Exact, room.exact || weights.float_blocks)];
+        for (activations, (precision, used)) in self.activations.iter_mut().zip(forms) {
+            if used && !activations.as_ref().is_some_and(enough) {
+                self.recorded.clear();
+                *activations = None;
+                *activations = Some(Activations::new(context, precision, rows, widest)?);
+            }
         }
         Ok(())
     }

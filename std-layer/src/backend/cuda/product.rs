@@ -135,7 +135,8 @@ impl<'a> Lowering<'a> {
                         }
                     }
                     (Way::Exact(format) | Way::Integer(format), ..) => {
-                        let x = memory.activations[usize::from(exact)].as_ref();
+                        let as_they_are = matches!(way, Way::Exact(_));
+                        let x = memory.activations[usize::from(as_they_are)].as_ref();
                         let x = x.ok_or(CudaError::WrongSize { arg: "activations", need: m * k, got: 0 })?;
                         ops.qgemv_of(stream, (matrix.blocks(format)?, segments), x, y)?
                     }

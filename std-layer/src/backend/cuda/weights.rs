@@ -9,9 +9,7 @@ use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::geometry::{Tile, MAX_SMALL_TILE_ROWS};
 use crate::cuda::{Buffer, Capability, CudaError, QuantView, Stream, View};
-use crate::model::{
-    on_gpus, Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix,
-};
+use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
 /// How the numbers of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +22,7 @@ pub(super) enum Storage {
 
 impl Storage {
     fn of(matrix: &HostMatrix<'_>) -> Self {
-        match matrix.format_on_gpus() {
+        match matrix.format() {
             None => Self::Dense(ElementType::F32),
             Some(format) => format.element().map_or(Self::Blocks(format), Self::Dense),
         }
@@ -110,6 +108,8 @@ pub(super) struct Stored {
     /// Of each head by how much a step of distance lowers its scores, if it does.
     pub(super) slopes: Option<Buffer<f32>>,
     pub(super) tensors: Tensors<Product, Buffer<f32>, ExpertWeights, Product>,
+    /// Whether matrices have floating point in blocks, which takes activations as they are.
+    pub(super) float_blocks: bool,
     bytes: usize,
 }
 
@@ -136,6 +136,8 @@ struct Uploader<'a> {
     capability: Capability,
     progress: &'a mut dyn FnMut(Progress),
     done: Progress,
+    /// Whether a matrix had floating point in blocks.
+    float_blocks: bool,
 }
 
 /// Bytes that go to the GPU at a time, so that progress is told now and then.
@@ -146,20 +148,14 @@ impl Uploader<'_> {
     fn matrix(&mut self, experts: &[&[HostMatrix<'_>]]) -> Result<Matrix, BackendError> {
         let first = experts[0];
         let (kind, count, cols) = (Storage::of(&first[0]), experts.len(), first[0].cols());
+        self.float_blocks |= matches!(kind, Storage::Blocks(format) if format.is_float());
         let rows = first.iter().map(HostMatrix::rows).sum();
         let parts = experts.iter().copied().flatten();
-        let mut buffer =
-            Buffer::new(self.stream.context(), parts.clone().map(HostMatrix::bytes_on_gpus).sum())?;
+        let mut buffer = Buffer::new(self.stream.context(), parts.clone().map(HostMatrix::bytes).sum())?;
         let mut at = 0;
         for part in parts {
             match part {
-                HostMatrix::Quantised(w) => {
-                    let rows = (UPLOAD_BYTES / w.row_bytes().max(1)).max(1);
-                    for first in (0..w.rows()).step_by(rows) {
-                        let part = on_gpus(w.row_range(first, rows.min(w.rows() - first))?)?;
-                        self.bytes(&mut buffer, &mut at, &part)?;
-                    }
-                }
+                HostMatrix::Quantised(w) => self.bytes(&mut buffer, &mut at, w.as_bytes())?,
                 HostMatrix::F32(w) => {
                     let mut row = vec![0; w.cols() * size_of::<f32>()];
                     for r in 0..w.rows() {
@@ -259,14 +255,15 @@ pub(super) fn upload(
     let per_layer = weights.per_layer.as_ref();
     let projection = per_layer.map(|of| of.projection);
     let all = layers.iter().flat_map(LayerWeights::matrices).chain([weights.output]).chain(projection);
-    let each: usize = all.map(|matrix| matrix.bytes_on_gpus()).sum();
+    let each: usize = all.map(|matrix| matrix.bytes()).sum();
     let experts = layers.iter().filter_map(|l| l.experts.as_ref()).flat_map(HostExperts::matrices);
-    let of_experts: usize = experts.map(|matrix| matrix.bytes_on_gpus()).sum();
+    let of_experts: usize = experts.map(|matrix| matrix.bytes()).sum();
     let tied = config.tied_embeddings;
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
     let tables = tables.chain(per_layer.map(|of| &of.table));
-    let total = each + of_experts + tables.map(HostMatrix::bytes_on_gpus).sum::<usize>();
-    let mut to = Uploader { stream, capability, progress, done: Progress { done: 0, total } };
+    let total = each + of_experts + tables.map(HostMatrix::bytes).sum::<usize>();
+    let mut to =
+        Uploader { stream, capability, progress, done: Progress { done: 0, total }, float_blocks: false };
     let tensors = Tensors::upload(&mut to, weights)?;
     let embedding = match tied {
         true => Arc::clone(&tensors.linear(Linear::Output).matrices[0]),
@@ -282,7 +279,9 @@ pub(super) fn upload(
     // Where there are no logits, the last product is not computed.
     let idle = if config.causal { 0 } else { weights.output.bytes() };
     let (config, bytes) = (config.clone(), each + used - idle);
-    let stored = Stored { config, embedding, positions, per_layer, token_type, slopes, tensors, bytes };
+    let float_blocks = to.float_blocks;
+    let stored =
+        Stored { config, embedding, positions, per_layer, token_type, slopes, tensors, float_blocks, bytes };
     Ok(CudaWeights(Arc::new(stored)))
 }
 
@@ -350,7 +349,7 @@ impl Matrix {
             Storage::Dense(ElementType::F32) if !exact && m > MAX_SMALL_TILE_ROWS => Way::GemmF32,
             Storage::Dense(ty) if exact || m <= MAX_GEMV_ROWS || ty != half => Way::Gemv(ty),
             Storage::Dense(_) => Way::Gemm,
-            Storage::Blocks(format) if exact => Way::Exact(format),
+            Storage::Blocks(format) if exact || format.is_float() && m <= MAX_GEMV_ROWS => Way::Exact(format),
             Storage::Blocks(format) if m <= MAX_GEMV_ROWS => Way::Integer(format),
             Storage::Blocks(format)
                 if m > self.decoding_rows(half)

@@ -29,11 +29,11 @@ impl Composer {
     }
 
     pub(super) fn format(&mut self, format: Format) -> Option<()> {
-        let (own, blocks, offsets) = format.source()?;
-        self.options(&[("OFFSETS", offsets)]);
+        let own = format.source()?;
+        self.options(&[("OFFSETS", format.has_offsets()), ("CODES", format.has_codes())]);
         self.push(include_str!("wgsl/formats/common.wgsl"));
         self.push(own);
-        self.push(if blocks {
+        self.push(if format.has_blocks() {
             include_str!("wgsl/formats/blocks.wgsl")
         } else {
             include_str!("wgsl/formats/dense.wgsl")

@@ -15,45 +15,46 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Shader code that decodes it: its own, whether that is a block's, and whether its groups have offsets. `None` if there is none.
-    pub(super) fn source(self) -> Option<(&'static str, bool, bool)> {
+    /// Shader code of its own that decodes it. `None` if there is none.
+    pub(super) fn source(self) -> Option<&'static str> {
         macro_rules! text {
             ($name:literal) => {
                 include_str!(concat!("wgsl/formats/", $name, ".wgsl"))
             };
         }
         Some(match self {
-            Self::F32 => (text!("f32"), false, false),
+            Self::F32 => text!("f32"),
             Self::Quant(format) => match format {
-                QuantFormat::F16 => (text!("f16"), false, false),
-                QuantFormat::Bf16 => (text!("bf16"), false, false),
-                QuantFormat::Q4_0 => (text!("q4_0"), true, false),
-                QuantFormat::Q4_1 => (text!("q4_1"), true, true),
-                QuantFormat::Q5_0 => (text!("q5_0"), true, false),
-                QuantFormat::Q5_1 => (text!("q5_1"), true, true),
-                QuantFormat::Q8_0 => (text!("q8_0"), true, false),
-                QuantFormat::Q8_1 => (text!("q8_1"), true, false),
-                QuantFormat::Q1_0 => (text!("q1_0"), true, false),
-                QuantFormat::Q2_0 => (text!("q2_0"), true, false),
-                QuantFormat::Q2K => (text!("q2_k"), true, true),
-                QuantFormat::Q3K => (text!("q3_k"), true, false),
-                QuantFormat::Q4K => (text!("q4_k"), true, true),
-                QuantFormat::Q5K => (text!("q5_k"), true, true),
-                QuantFormat::Q6K => (text!("q6_k"), true, false),
-                QuantFormat::Q8K => (text!("q8_k"), true, false),
-                QuantFormat::Tq1_0 => (text!("tq1_0"), true, false),
-                QuantFormat::Tq2_0 => (text!("tq2_0"), true, false),
-                QuantFormat::Iq1S => (text!("iq1_s"), true, false),
-                QuantFormat::Iq1M => (text!("iq1_m"), true, false),
-                QuantFormat::Iq2Xxs => (text!("iq2_xxs"), true, false),
-                QuantFormat::Iq2Xs => (text!("iq2_xs"), true, false),
-                QuantFormat::Iq2S => (text!("iq2_s"), true, false),
-                QuantFormat::Iq3Xxs => (text!("iq3_xxs"), true, false),
-                QuantFormat::Iq3S => (text!("iq3_s"), true, false),
-                QuantFormat::Iq4Nl => (text!("iq4_nl"), true, false),
-                QuantFormat::Iq4Xs => (text!("iq4_xs"), true, false),
-                QuantFormat::Mxfp4 => (text!("mxfp4"), true, false),
-                QuantFormat::Nvfp4 => (text!("nvfp4"), true, false),
+                QuantFormat::F16 => text!("f16"),
+                QuantFormat::Bf16 => text!("bf16"),
+                QuantFormat::E4m3 => text!("e4m3"),
+                QuantFormat::Q4_0 => text!("q4_0"),
+                QuantFormat::Q4_1 => text!("q4_1"),
+                QuantFormat::Q5_0 => text!("q5_0"),
+                QuantFormat::Q5_1 => text!("q5_1"),
+                QuantFormat::Q8_0 => text!("q8_0"),
+                QuantFormat::Q8_1 => text!("q8_1"),
+                QuantFormat::Q1_0 => text!("q1_0"),
+                QuantFormat::Q2_0 => text!("q2_0"),
+                QuantFormat::Q2K => text!("q2_k"),
+                QuantFormat::Q3K => text!("q3_k"),
+                QuantFormat::Q4K => text!("q4_k"),
+                QuantFormat::Q5K => text!("q5_k"),
+                QuantFormat::Q6K => text!("q6_k"),
+                QuantFormat::Q8K => text!("q8_k"),
+                QuantFormat::Tq1_0 => text!("tq1_0"),
+                QuantFormat::Tq2_0 => text!("tq2_0"),
+                QuantFormat::Iq1S => text!("iq1_s"),
+                QuantFormat::Iq1M => text!("iq1_m"),
+                QuantFormat::Iq2Xxs => text!("iq2_xxs"),
+                QuantFormat::Iq2Xs => text!("iq2_xs"),
+                QuantFormat::Iq2S => text!("iq2_s"),
+                QuantFormat::Iq3Xxs => text!("iq3_xxs"),
+                QuantFormat::Iq3S => text!("iq3_s"),
+                QuantFormat::Iq4Nl => text!("iq4_nl"),
+                QuantFormat::Iq4Xs => text!("iq4_xs"),
+                QuantFormat::Mxfp4 => text!("mxfp4"),
+                QuantFormat::Nvfp4 => text!("nvfp4"),
                 _ => return None,
             },
         })
@@ -88,9 +89,27 @@ impl Format {
         }
     }
 
-    /// Whether it has blocks with codes, rather than numbers.
+    /// The format, if it has blocks: of codes, which are whole numbers, or of floating point.
+    fn of_blocks(self) -> Option<QuantFormat> {
+        match self {
+            Self::Quant(format) if format.element().is_none() => Some(format),
+            _ => None,
+        }
+    }
+
+    /// Whether it has blocks.
+    pub(super) fn has_blocks(self) -> bool {
+        self.of_blocks().is_some()
+    }
+
+    /// Whether it has blocks of codes.
     pub(super) fn has_codes(self) -> bool {
-        self.source().is_some_and(|source| source.1)
+        self.of_blocks().is_some_and(|format| !format.is_float())
+    }
+
+    /// Whether groups of codes have an offset beside their scale.
+    pub(super) fn has_offsets(self) -> bool {
+        self.of_blocks().is_some_and(QuantFormat::has_offsets)
     }
 
     /// Whether shaders can decode it.

@@ -13,9 +13,7 @@ use super::formats::Format;
 use crate::backend::suits::check_for_wgpu;
 use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
-use crate::model::{
-    on_gpus, Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix,
-};
+use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
 pub(super) use super::formats::PART;
 
@@ -113,7 +111,7 @@ impl WgpuWeights {
 
 /// The format of a matrix on a GPU.
 fn format(matrix: &HostMatrix<'_>) -> Format {
-    matrix.format_on_gpus().map_or(Format::F32, Format::Quant)
+    matrix.format().map_or(Format::F32, Format::Quant)
 }
 
 /// How blocks of a format are laid out for shaders: bytes that make up words, and where in a block; bytes of a scale behind all blocks, and where.
@@ -250,7 +248,7 @@ impl Uploader<'_> {
         for first in (0..height).step_by(fit) {
             let n = fit.min(height - first);
             rows.push(self.rows(all, (&layout, &book), (first, n, blocks))?);
-            let bytes = all[0].bytes_on_gpus() / all[0].rows().max(1) * n;
+            let bytes = all[0].bytes() / all[0].rows().max(1) * n;
             self.done.done += bytes;
             (self.progress)(self.done);
         }
@@ -317,7 +315,7 @@ fn row_bytes<'a>(all: &[HostMatrix<'a>], mut row: usize, len: usize) -> Result<C
             continue;
         }
         let bytes: Cow<'_, [u8]> = match matrix {
-            HostMatrix::Quantised(w) => on_gpus(w.row_range(row, 1)?)?,
+            HostMatrix::Quantised(w) => w.row_range(row, 1)?.as_bytes().into(),
             HostMatrix::F32(w) => {
                 let at = |c: usize| row * w.row_stride() + c * w.col_stride();
                 // SAFETY: elements of the view.
@@ -352,17 +350,17 @@ pub(super) fn upload(
     static IDS: AtomicU64 = AtomicU64::new(0);
     check_for_wgpu(config)?;
     let layers = &weights.layers;
-    let mut total = weights.output.bytes_on_gpus()
-        + layers.iter().flat_map(LayerWeights::matrices).map(|m| m.bytes_on_gpus()).sum::<usize>();
+    let mut total = weights.output.bytes()
+        + layers.iter().flat_map(LayerWeights::matrices).map(|m| m.bytes()).sum::<usize>();
     for experts in layers.iter().filter_map(|l| l.experts.as_ref()) {
-        total += experts.matrices().map(|m| m.bytes_on_gpus()).sum::<usize>();
+        total += experts.matrices().map(|m| m.bytes()).sum::<usize>();
         total += experts.shared_gate.as_ref().map_or(0, |gate| size_of_val(&gate[..]));
     }
     let tied = config.tied_embeddings;
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
     let per_layer = weights.per_layer.as_ref();
     let tables = tables.chain(per_layer.iter().flat_map(|of| [&of.table, &of.projection]));
-    total += tables.map(HostMatrix::bytes_on_gpus).sum::<usize>();
+    total += tables.map(HostMatrix::bytes).sum::<usize>();
     let used = config.experts.map_or(0, |experts| experts.used);
     let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0, used };
     let tensors = Tensors::upload(&mut to, weights)?;

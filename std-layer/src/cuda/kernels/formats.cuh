@@ -1,5 +1,5 @@
 // Every block format: how blocks of weights are taken apart. A weight is (code - ZERO) * scale(g) + offset(g), g being
-// its group of GROUP weights; codes are signed bytes. The layouts are those documented in the core's
+// its group of GROUP weights; codes are signed bytes, or floating point of 8 bits. The layouts are those documented in the core's
 // quant/blocks, the tables of codebooks.cuh its codebooks.
 #pragma once
 
@@ -388,6 +388,12 @@ FORMAT(Nvfp4, 64, 36, 16, 0)
     }
 };
 
+// FP8 E4M3 without NaN. The factor of a block is for numbers that are 256 times smaller.
+FORMAT(E4m3, 128, 132, 32, 0)
+    CODES { words<AT(4)>(b + 4 + 32 * p + 4 * k, c); }
+    SCALE { (void)g; u32 d[1]; words<AT(0)>(b, d); return from_bits(d[0]); }
+};
+
 // Codes as numbers, all of which are MORE than the code without ZERO.
 template <class F> struct Code {
     // Where zeros or offsets are, codes are numbers up to 127.
@@ -396,6 +402,16 @@ template <class F> struct Code {
     // The k-th of four: in a mantissa, behind 128, or with its sign behind 2^15 + 128.
     static DEVICE f32 number(u32 codes, u32 k) {
         return from_bits(POSITIVE ? permute(codes, 0x43000000, 0x7044 | k << 8) : permute(codes ^ 0x80808080, 0x47000000, 0x7504 | k << 4));
+    }
+};
+
+template <> struct Code<E4m3> {
+    static constexpr bool POSITIVE = false;
+    static constexpr f32 MORE = 0;
+    // The same bits in f16, where an exponent means 2^-8 of what it means in E4M3.
+    static DEVICE f32 number(u32 codes, u32 k) {
+        const u32 two = permute(codes, 0, k < 2 ? 0x1404 : 0x3424), wide = (two & 0x80008000) | (two >> 1 & 0x3f803f80);
+        return to_f32(f16{static_cast<u16>(wide >> k % 2 * 16)});
     }
 };
 
@@ -409,8 +425,9 @@ template <class F> DEVICE void weights_of(u32 codes, f32 scale, f32 offset, f32 
     }
 }
 
-// THEN(name, type) for each of them.
-#define EACH_FORMAT(THEN)                                                                                            \
+// THEN(name, type) for each of them; and for those whose codes are integers.
+#define EACH_FORMAT(THEN) EACH_INTEGER_FORMAT(THEN) THEN(e4m3, E4m3)
+#define EACH_INTEGER_FORMAT(THEN)                                                                                    \
     THEN(q4_0, Q4_0) THEN(q4_1, Q4_1) THEN(q5_0, Q5_0) THEN(q5_1, Q5_1) THEN(q8_0, Q8_0) THEN(q8_1, Q8_1)            \
     THEN(q2_k, Q2K) THEN(q3_k, Q3K) THEN(q4_k, Q4K) THEN(q5_k, Q5K) THEN(q6_k, Q6K) THEN(q8_k, Q8K)                  \
     THEN(iq2_xxs, Iq2Xxs) THEN(iq2_xs, Iq2Xs) THEN(iq3_xxs, Iq3Xxs) THEN(iq1_s, Iq1S) THEN(iq4_nl, Iq4Nl)            \

@@ -23,11 +23,6 @@ struct QgemvArgs {
     u32 split;
 };
 
-// Bytes of code as f32: put into a mantissa, from which 2^23 and what makes them unsigned are subtracted.
-template <i32 ZERO> DEVICE f32 code_to_f32(u32 c, u32 k) {
-    return from_bits(permute(c, 0x4b000000, 0x7650 | k)) - static_cast<f32>(8388608 + 128 + ZERO);
-}
-
 // The vectors of a block.
 struct Vectors {
     const i8* codes;
@@ -184,7 +179,7 @@ template <class F, u32 N, bool EXACT> struct Qgemv {
 #pragma unroll
         for (u32 i = 0; i < 8; i++)
 #pragma unroll
-            for (u32 k = 0; k < 4; k++) w[i][k] = code_to_f32<F::ZERO>(c[i] ^ 0x80808080, k);
+            for (u32 k = 0; k < 4; k++) w[i][k] = Code<F>::number(c[i], k) - Code<F>::MORE;
 #pragma unroll
         for (u32 n = 0; n < N; n++) {
             if (n >= x.count) break;
@@ -426,7 +421,7 @@ template <class F> struct QgemvTiles {
 
 #define QGEMV_TILES(NAME, F) \
     KERNEL_EARLY(qgemv_q8_##NAME##_t8, QgemvArgs, 256) { QgemvTiles<F>::run(a); }
-EACH_FORMAT(QGEMV_TILES)
+EACH_INTEGER_FORMAT(QGEMV_TILES)
 #endif
 
 // Where there are tiles, no GPU needs these.
@@ -435,11 +430,14 @@ EACH_FORMAT(QGEMV_TILES)
     KERNEL_EARLY(qgemv_q8_##NAME##_n2, QgemvArgs, 128) { Qgemv<F, 2, false>::run(a); } \
     KERNEL_EARLY(qgemv_q8_##NAME##_n4, QgemvArgs, 128) { Qgemv<F, 4, false>::run(a); } \
     KERNEL_EARLY(qgemv_q8_##NAME##_n8, QgemvArgs, 128) { Qgemv<F, 8, false>::run(a); }
-EACH_FORMAT(QGEMV_FEW)
+EACH_INTEGER_FORMAT(QGEMV_FEW)
 #endif
 
-#define QGEMV(NAME, F) \
-    KERNEL_EARLY(qgemv_q8_##NAME##_n1, QgemvArgs, 128) { Qgemv<F, 1, false>::run(a); } \
+#define QGEMV_ONE(NAME, F) \
+    KERNEL_EARLY(qgemv_q8_##NAME##_n1, QgemvArgs, 128) { Qgemv<F, 1, false>::run(a); }
+EACH_INTEGER_FORMAT(QGEMV_ONE)
+
+#define QGEMV_EXACT(NAME, F) \
     KERNEL_EARLY(qgemv_f32_##NAME##_n1, QgemvArgs, 128) { Qgemv<F, 1, true>::run(a); } \
     KERNEL_EARLY(qgemv_f32_##NAME##_n8, QgemvArgs, 128) { Qgemv<F, 8, true>::run(a); }
-EACH_FORMAT(QGEMV)
+EACH_FORMAT(QGEMV_EXACT)

@@ -46,7 +46,7 @@ template <class F> DEVICE void dequant(const DequantArgs& a) {
             f32 v[4];
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
-                v[k] = mul_rn(static_cast<f32>(static_cast<i8>(c >> 8 * k) - F::ZERO), scales[g]);
+                v[k] = mul_rn(Code<F>::number(c, k) - Code<F>::MORE, scales[g]);
                 if (F::OFFSETS) v[k] = add_rn(v[k], offsets[g]);
                 if (!known) v[k] = from_bits(0x7fc00000);
             }

@@ -306,7 +306,7 @@ fn products_of_experts() {
     let Some(gpu) = gpu() else { return };
     for format in formats().map(Some).chain([None]) {
         let unit = format.map_or(32, |format| format.block_len().max(32));
-        let has_codes = format.is_some_and(|format| format.block_len() > 1);
+        let has_codes = format.is_some_and(|format| !format.is_float());
         let shape = Shape { count: 5, each: 7, cols: unit, rows: 1, used: 3, part: 35 };
         products(&gpu, format, shape, EXACT);
         if has_codes {

@@ -134,7 +134,7 @@ fn some_weights(source: &mut Source, format: QuantFormat, rows: usize, cols: usi
     let scalar = Kernels::<f32>::forced(IsaLevel::Scalar).unwrap();
     let mut decoded = vec![0f32; rows * cols];
     scalar.dequant(w, &mut decoded).unwrap();
-    let sizes = if format.element().is_some() {
+    let sizes = if format.is_float() {
         decoded.iter().map(|&w| f64::from(w).abs()).collect()
     } else {
         let (n, group) = (rows * cols, format.group_len());

@@ -38,5 +38,9 @@ fn part_of(row: u32, parts: u32, part: u32) -> Part {
 }
 // Four weights of a part, without their scale.
 fn four_of(p: Part, i: u32) -> vec4<f32> {
+//#if CODES
     return vec4<f32>(unpack4xI8(p.codes[i])) - f32(ZERO);
+//#else
+    return floats(p.codes[i]);
+//#endif
 }
