@@ -134,15 +134,6 @@ impl<'a> QuantView<'a> {
         Ok((self.bytes.address(), self.row_bytes()))
     }
 
-    /// How many weights share a scale, as kernels see it.
-    fn group_len(&self) -> usize {
-        if self.format.is_float() {
-            32
-        } else {
-            self.format.group_len()
-        }
-    }
-
     fn row_bytes(&self) -> usize {
         self.cols / self.format.block_len() * self.format.block_bytes()
     }
@@ -271,7 +262,9 @@ impl Ops {
             out_rows: small("rows of y", out_rows)?,
             ty: type_number(T::TYPE),
         };
-        let geometry = geometry::dequant(out_rows, w.cols, w.group_len(), self.multiprocessors());
+        // Kernels take the factor of a block of floating point for each 32 numbers.
+        let group = if w.format.is_float() { 32 } else { w.format.group_len() };
+        let geometry = geometry::dequant(out_rows, w.cols, group, self.multiprocessors());
         let kernel = (File::quant, Name("dequant", w.format.name(), ""));
         // SAFETY: checked here and by the view; ids are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
@@ -416,7 +409,7 @@ impl Ops {
         let blocks = spread.blocks.unwrap_or(m.div_ceil(width));
         let chunk = CHUNK / w.format.block_len() * w.format.block_bytes();
         let geometry = match suffix {
-            TILES => geometry::qgemv_tiles(n, chunk, (w.group_len(), w.format.has_offsets()), blocks),
+            TILES => geometry::qgemv_tiles(n, chunk, (w.format.group_len(), w.format.has_offsets()), blocks),
             _ => geometry::qgemv(n, split, width, chunk, blocks),
         };
         let kernel = (File::qgemv, Name(op, w.format.name(), suffix));

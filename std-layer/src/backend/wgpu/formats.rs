@@ -89,27 +89,19 @@ impl Format {
         }
     }
 
-    /// The format, if it has blocks: of codes, which are whole numbers, or of floating point.
-    fn of_blocks(self) -> Option<QuantFormat> {
-        match self {
-            Self::Quant(format) if format.element().is_none() => Some(format),
-            _ => None,
-        }
-    }
-
-    /// Whether it has blocks.
+    /// Whether it has blocks: of codes, which are whole numbers, or of floating point.
     pub(super) fn has_blocks(self) -> bool {
-        self.of_blocks().is_some()
+        matches!(self, Self::Quant(format) if format.element().is_none())
     }
 
     /// Whether it has blocks of codes.
     pub(super) fn has_codes(self) -> bool {
-        self.of_blocks().is_some_and(|format| !format.is_float())
+        matches!(self, Self::Quant(format) if !format.is_float())
     }
 
     /// Whether groups of codes have an offset beside their scale.
     pub(super) fn has_offsets(self) -> bool {
-        self.of_blocks().is_some_and(QuantFormat::has_offsets)
+        matches!(self, Self::Quant(format) if format.has_offsets())
     }
 
     /// Whether shaders can decode it.

@@ -29,10 +29,14 @@ fn part_of(row: u32, parts: u32, part: u32) -> Part {
     let g = p * (32u / GROUP);
     let last = g + 32u / GROUP - 1u;
     all.scale = vec2<f32>(scale(b, d, g));
+//#if OFFSETS
     all.offset = vec2<f32>(offset(b, d, g));
+//#endif
     if (GROUP == 16u) {
         all.scale.y = scale(b, d, last);
+//#if OFFSETS
         all.offset.y = offset(b, d, last);
+//#endif
     }
     return all;
 }

@@ -3,7 +3,7 @@
 // `tails_at()` on, two or four to a word.
 //
 // A format has: LEN weights in WORDS words, TAIL bytes of scale behind all blocks; codes(b, p) of part p, 32 weights in eight words of signed
-// bytes; scale(b, d, g) and offset(b, d, g) of group g of GROUP weights. `b` is the block's first word and `d` its scale from the end.
+// bytes; scale(b, d, g) and, if it has offsets, offset(b, d, g) of group g of GROUP weights. `b` is the block's first word and `d` its scale from the end.
 // A weight is (code - ZERO) * scale + offset. Formats of floating point have floats(v), four numbers, instead of ZERO.
 alias Codes = array<u32, 8>;
 

@@ -9,9 +9,6 @@ fn codes(b: u32, p: u32) -> Codes {
 fn scale(b: u32, d: f32, g: u32) -> f32 {
     return bitcast<f32>(w[b]);
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}
 // FP8 E4M3 without NaN, 256 times smaller, what the factor of a block makes up for. The smallest numbers are multiples of 2^-17.
 fn floats(v: u32) -> vec4<f32> {
     let all = (vec4<u32>(v) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u);

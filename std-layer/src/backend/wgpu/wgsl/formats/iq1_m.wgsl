@@ -22,6 +22,3 @@ fn scale(b: u32, d: f32, g: u32) -> f32 {
     let both = ((low >> 12u) & 15u) | ((low >> 24u) & 0xf0u) | ((high >> 4u) & 0xf00u) | ((high >> 16u) & 0xf000u);
     return half(both) * 0.125 * odd((short_at(b + 12u, g / 4u) >> ((g % 4u) * 3u)) & 7u);
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

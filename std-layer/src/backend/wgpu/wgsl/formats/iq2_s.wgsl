@@ -18,6 +18,3 @@ fn codes(b: u32, p: u32) -> Codes {
 fn scale(b: u32, d: f32, g: u32) -> f32 {
     return d * 0.125 * odd(nibble_at(b + 18u, g));
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

@@ -15,6 +15,3 @@ fn codes(b: u32, p: u32) -> Codes {
 fn scale(b: u32, d: f32, g: u32) -> f32 {
     return d * 0.25 * odd(byte_at(b + 16u, 4u * g + 3u) >> 4u);
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

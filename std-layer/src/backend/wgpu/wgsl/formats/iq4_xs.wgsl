@@ -11,6 +11,3 @@ fn scale(b: u32, d: f32, g: u32) -> f32 {
     let high = (w[b] >> (16u + 2u * g)) & 3u;
     return half(w[b] & 0xffffu) * f32(i32(nibble_at(b + 1u, g) | (high << 4u)) - 32);
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

@@ -12,6 +12,3 @@ fn scale(b: u32, d: f32, g: u32) -> f32 {
     let e = u32(d);
     return bitcast<f32>(select((e - 1u) << 23u, 1u << (21u + e), e < 2u));
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

@@ -16,6 +16,3 @@ fn scale(b: u32, d: f32, g: u32) -> f32 {
     let normal = bitcast<f32>(((e + 119u) << 23u) | (m << 20u));
     return select(select(normal, f32(m) / 1024.0, e == 0u), 0.0, u == 0x7fu);
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

@@ -16,6 +16,3 @@ fn scale(b: u32, d: f32, g: u32) -> f32 {
     let high = (byte_at(b + 26u, g % 4u) >> ((g / 4u) * 2u)) & 3u;
     return d * f32(i32(low | (high << 4u)) - 32);
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

@@ -10,6 +10,3 @@ fn codes(b: u32, p: u32) -> Codes {
 fn scale(b: u32, d: f32, g: u32) -> f32 {
     return d;
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}

@@ -11,6 +11,3 @@ fn codes(b: u32, p: u32) -> Codes {
 fn scale(b: u32, d: f32, g: u32) -> f32 {
     return d * f32(signed_byte(byte_at(b + 48u, g)));
 }
-fn offset(b: u32, d: f32, g: u32) -> f32 {
-    return 0.0;
-}
